@@ -1,0 +1,195 @@
+// The CM protocol engine: every connection of a node, both roles, as a pure state machine. No I/O, clock, thread or
+// random source: what arrives, the time and the random key come in as arguments; what leaves is polled.
+//
+// After any call that takes `now`, drain poll_packet() and poll_event() until they return nothing, and ask
+// next_deadline() again. Same inputs in the same order give the same outputs. Not thread-safe. Copyable: a copy goes on
+// exactly like the original (simulation, exploration, snapshot).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "wire/address.h"
+#include "wire/cm_messages.h"
+#include "wire/ip_cm.h"
+
+namespace ucm::cm {
+
+// Handles. 0 is never valid; a handle of something destroyed is refused, not misread.
+enum class ConnectionId : std::uint64_t {};
+enum class ListenerId : std::uint64_t {};
+
+// Where a CM packet goes to or came from.
+struct Path {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  std::uint32_t ifindex = 0;  // interface of a link-local address or of the receiving port; 0 = any
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
+};
+
+struct Config {
+  RandomKey random_key{};              // comm IDs, PSNs and jitter derive from it
+  std::uint8_t shard = 0;              // 4 bit: the top bits of every comm ID
+  std::uint8_t cm_response_timeout = 20;  // advertised, exponent of 4.096 us
+  std::uint8_t max_cm_retries = 15;
+  std::uint8_t mra_service_timeout = 24;
+  std::uint8_t target_ack_delay = 15;
+  std::uint32_t connections_max = 1u << 20;
+};
+
+struct ListenParams {
+  std::uint64_t service_id = 0;
+  // The address bound, or unspecified for a wildcard. IPv4 (mapped) and IPv6 alike.
+  wire::IpAddress address;
+  bool address_family_only = true;
+  std::uint32_t ifindex = 0;  // for a link-local address
+  // The only transport accepted; another one is answered with REJ 28.
+  wire::TransportService transport = wire::TransportService::kRc;
+  std::uint32_t backlog = 1024;  // requests delivered or queued, and not yet taken with request_taken()
+  std::uint64_t user = 0;        // returned in events
+};
+
+// What one side tells the other about its QP, in REQ or REP.
+struct ConnectionParams {
+  std::uint32_t qpn = 0;
+  bool srq = false;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  bool flow_control = false;
+  std::uint8_t retry_count = 0;      // > 7 is sent as 7
+  std::uint8_t rnr_retry_count = 0;  // > 7 is sent as 7
+  std::uint32_t vendor_id = 0;       // ECE; 0 = none
+  std::uint32_t ece_options = 0;
+};
+
+struct ConnectParams {
+  Path path;
+  std::uint64_t ca_guid = 0;  // of the local device
+  std::uint64_t service_id = 0;
+  std::uint16_t source_port = 0;
+  wire::TransportService transport = wire::TransportService::kRc;
+  std::uint8_t path_mtu = 3;          // 1 = 256 .. 5 = 4096
+  std::uint8_t packet_lifetime = 16;  // exponent of 4.096 us  // Linux >= 6.2
+  std::uint32_t flow_label = 0;
+  ConnectionParams params;
+  Bytes private_data;  // at most 56; copied
+  std::uint64_t user = 0;
+};
+
+struct AcceptParams {
+  std::uint64_t ca_guid = 0;
+  ConnectionParams params;
+  Bytes private_data;  // at most 196; copied
+};
+
+struct RejectParams {
+  wire::RejReason reason = wire::RejReason::kConsumerDefined;
+  Bytes private_data;  // at most 148; copied
+};
+
+// All that is needed to bring a QP to RTR and RTS (cm-protocol: rdma_init_qp_attr).
+struct QpParameters {
+  std::uint32_t local_qpn = 0;
+  std::uint32_t dest_qpn = 0;
+  std::uint32_t rq_psn = 0;  // own starting PSN, announced in REQ or REP
+  std::uint32_t sq_psn = 0;  // the peer's
+  std::uint8_t path_mtu = 0;
+  std::uint8_t responder_resources = 0;  // max_dest_rd_atomic
+  std::uint8_t initiator_depth = 0;      // max_rd_atomic
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint8_t ack_timeout = 0;  // exponent of 4.096 us
+  std::uint32_t flow_label = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
+  bool dest_known = false;  // the fields that only the peer can tell are valid
+};
+
+enum class EventType : std::uint8_t {
+  kConnectRequest,   // a listener got a REQ; `connection` is new
+  kConnectResponse,  // the active side got REP: program the QP, then establish()
+  kEstablished,      // the passive side got RTU, or notify_established()
+  kRejected,         // status = reason
+  kUnreachable,      // REQ or REP retries exhausted; status -110
+  kDisconnected,     // status 0, or -110 when the DREQ was never answered
+  kTimewaitExit,     // the IDs and the QPN may be used again
+};
+
+struct Event {
+  EventType type{};
+  ConnectionId connection{};
+  ListenerId listener{};  // kConnectRequest only
+  std::uint64_t user = 0;  // of the connection; of the listener for kConnectRequest
+  std::int32_t status = 0;
+  ConnectionParams peer;  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
+  // kConnectRequest: 56 bytes after the IP CM header; kConnectResponse: 196; kRejected: 148; else empty.
+  std::uint16_t private_data_size = 0;
+  std::array<std::uint8_t, 196> private_data{};
+  // kConnectRequest: from the IP CM header and the packet.
+  wire::IpCmHeader addresses;
+  Path path;
+};
+
+struct Packet {
+  Path path;
+  std::array<std::uint8_t, wire::kMadSize> mad{};
+};
+
+class Engine {
+ public:
+  explicit Engine(const Config& config);
+
+  // Listeners. EADDRINUSE when one with the same service ID, address, interface and family exists.
+  Result<ListenerId> listen(const ListenParams& params);
+  // Undelivered and untaken requests of the listener are rejected (REJ 28).
+  void close_listener(TimeNs now, ListenerId id);
+
+  // Sends REQ. EINVAL: private data too long or a value out of range; ENOMEM: connections_max.
+  Result<ConnectionId> connect(TimeNs now, const ConnectParams& params);
+
+  // Passive side, after kConnectRequest.
+  // The application has read the request: one backlog slot is free again. Idempotent.
+  void request_taken(ConnectionId id);
+  // The handle the application's events shall carry from now on.
+  void set_user(ConnectionId id, std::uint64_t user);
+  // Sends REP. EINVAL when the peer has withdrawn or the state does not allow it; private data over 196 bytes gives
+  // EINVAL and REJ 28 is sent.
+  Result<void> accept(TimeNs now, ConnectionId id, const AcceptParams& params);
+  Result<void> reject(TimeNs now, ConnectionId id, const RejectParams& params);
+
+  // Active side, after kConnectResponse: sends RTU. EINVAL in another state.
+  Result<void> establish(TimeNs now, ConnectionId id);
+
+  // Data arrived before RTU (QP event COMM_EST). EISCONN when established already, EINVAL in other states.
+  Result<void> notify_established(TimeNs now, ConnectionId id);
+
+  // DREQ when established, DREP when a DREQ waits for its answer, otherwise nothing.
+  void disconnect(TimeNs now, ConnectionId id);
+
+  // The connection's last trace on the wire as its state asks for (cm-protocol G), and no event any more. The handle is
+  // invalid afterwards; returns at once in every state.
+  void destroy(TimeNs now, ConnectionId id);
+
+  // nullopt for an invalid handle.
+  std::optional<QpParameters> qp_parameters(ConnectionId id) const;
+
+  // `mad` is the UDP payload between DETH and ICRC; any bytes. `path` as seen by the receiver (local = destination).
+  void on_packet(TimeNs now, const Path& path, Bytes mad);
+
+  std::optional<Packet> poll_packet();
+  std::optional<Event> poll_event();
+
+  // When on_deadline() wants to be called; kNever when idle.
+  TimeNs next_deadline() const;
+  // Bounded work per call; call again while next_deadline() <= now.
+  void on_deadline(TimeNs now);
+};
+
+}  // namespace ucm::cm

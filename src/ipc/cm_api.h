@@ -1,0 +1,153 @@
+// The rdma_cm calls and events as they travel between a program and its node: fixed-layout records in shared-memory
+// rings. A wire format: versioned by kProtocolVersion, grown only through reserved fields, and never trusted by the
+// node. Errors are errno values, 0 for success.
+//
+// Every call is one CmCommand answered by one CmReply. Events are CmEvents, in order per link (= event channel).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+namespace ucm::ipc {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+// A socket address without the operating system's layout.
+struct SocketAddress {
+  std::uint8_t family = 0;  // 0 = none, 4, 6
+  std::uint8_t reserved = 0;
+  std::uint16_t port = 0;      // host byte order
+  std::uint32_t scope_id = 0;  // interface index of a link-local address
+  std::uint32_t flow_info = 0;
+  std::array<std::uint8_t, 16> address{};  // IPv6, or IPv4 in mapped form
+};
+static_assert(sizeof(SocketAddress) == 28);
+
+enum class CmCall : std::uint16_t {
+  kCreateId = 1,   // -> id
+  kDestroyId,      // always succeeds for an own ID; no event of it comes after the reply
+  kMigrateId,      // sent on the new link; events after the reply come there
+  kSetOption,
+  kBindAddr,       // -> local, ifindex
+  kResolveAddr,    // -> local (the port is allocated); event kAddrResolved or kAddrError
+  kResolveRoute,   // event kRouteResolved or kRouteError
+  kListen,         // -> local
+  kRequestTaken,   // the application has read the CONNECT_REQUEST that made this ID
+  kConnect,
+  kAccept,
+  kReject,
+  kEstablish,      // the active QP is in RTS: send RTU
+  kNotify,         // communication established by data
+  kDisconnect,
+};
+
+enum class CmOption : std::uint32_t { kTos = 0, kReuseAddr = 1, kAfOnly = 2, kAckTimeout = 3 };
+
+// What one side says of its QP in connect and accept, and hears of the peer's.
+struct CmConnParam {
+  std::uint32_t qp_num = 0;
+  std::uint8_t srq = 0;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t flow_control = 0;
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint16_t reject_reason = 0;  // kReject: 28, or 35 for an ECE reject
+  std::uint32_t qkey = 0;           // UD
+  std::uint32_t ece_vendor_id = 0;
+  std::uint32_t ece_options = 0;
+  std::uint32_t private_data_size = 0;  // bytes of private_data in use
+  std::array<std::uint8_t, 200> private_data{};
+};
+static_assert(sizeof(CmConnParam) == 228);
+
+struct CmCommand {
+  std::uint32_t sequence = 0;  // echoed in the reply
+  CmCall call{};
+  std::uint8_t qp_type = 0;    // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD)
+  std::uint8_t reserved = 0;
+  std::uint32_t id = 0;
+  std::uint16_t port_space = 0;   // kCreateId: rdma_port_space
+  std::uint16_t reserved2 = 0;
+  std::uint32_t timeout_ms = 0;   // kResolveAddr, kResolveRoute
+  std::int32_t backlog = 0;       // kListen
+  CmOption option{};              // kSetOption
+  std::uint32_t option_value = 0;
+  SocketAddress source;           // kBindAddr; kResolveAddr (family 0 = none)
+  SocketAddress destination;      // kResolveAddr
+  CmConnParam conn;               // kConnect, kAccept, kReject
+  std::array<std::uint32_t, 16> reserved3{};
+};
+
+struct CmReply {
+  std::uint32_t sequence = 0;
+  std::int32_t error = 0;
+  std::uint32_t id = 0;
+  std::uint32_t ifindex = 0;  // of the device the ID is bound to; 0 = none
+  SocketAddress local;
+  std::array<std::uint32_t, 16> reserved{};
+};
+
+// The values are those of rdma_cm_event_type.
+enum class CmEventType : std::uint32_t {
+  kAddrResolved = 0,
+  kAddrError = 1,
+  kRouteResolved = 2,
+  kRouteError = 3,
+  kConnectRequest = 4,
+  kConnectResponse = 5,
+  kConnectError = 6,
+  kUnreachable = 7,
+  kRejected = 8,
+  kEstablished = 9,
+  kDisconnected = 10,
+  kDeviceRemoval = 11,
+  kAddrChange = 14,
+  kTimewaitExit = 15,
+};
+
+// The route and the QP as rdma_query_route and rdma_init_qp_attr tell them.
+struct CmPath {
+  SocketAddress local;
+  SocketAddress remote;
+  std::uint32_t ifindex = 0;      // device
+  std::uint32_t flow_label = 0;
+  std::uint16_t pkey = 0xFFFF;
+  std::uint8_t mtu = 0;           // ibv_mtu
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 0;
+  std::uint8_t sl = 0;
+  std::uint8_t packet_lifetime = 0;
+  std::uint8_t rate = 0;
+};
+
+struct CmQpParams {
+  std::uint32_t dest_qpn = 0;
+  std::uint32_t rq_psn = 0;
+  std::uint32_t sq_psn = 0;
+  std::uint8_t dest_known = 0;           // dest_qpn, sq_psn and the depths below are valid
+  std::uint8_t path_mtu = 0;
+  std::uint8_t responder_resources = 0;  // max_dest_rd_atomic
+  std::uint8_t initiator_depth = 0;      // max_rd_atomic
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint8_t ack_timeout = 0;
+  std::uint8_t reserved = 0;
+};
+
+struct CmEvent {
+  CmEventType type{};
+  std::int32_t status = 0;
+  std::uint32_t id = 0;         // kConnectRequest: the new ID
+  std::uint32_t listen_id = 0;  // kConnectRequest only
+  CmPath path;                  // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
+  CmQpParams qp;                // kConnectRequest, kConnectResponse
+  CmConnParam conn;             // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
+  std::array<std::uint32_t, 16> reserved{};
+};
+
+static_assert(std::is_trivially_copyable_v<CmCommand> && std::is_trivially_copyable_v<CmReply> &&
+              std::is_trivially_copyable_v<CmEvent>);
+
+}  // namespace ucm::ipc

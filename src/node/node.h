@@ -1,0 +1,73 @@
+// One running node: the CM engine with its packet port, the host's interfaces, routes and neighbours, the port spaces
+// and the timers, and the rdma_cm state of every ID. It knows programs only as link and session numbers; the daemon
+// (or an embedding process) connects those to rings. Single-threaded: everything happens on the thread that runs
+// `loop()`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "host/host.h"
+#include "ipc/cm_api.h"
+#include "net/event_loop.h"
+#include "net/fault_port.h"
+#include "wire/datagram.h"
+
+namespace ucm::node {
+
+using SessionId = std::uint32_t;  // a process
+using LinkId = std::uint32_t;     // an event channel of a process
+
+struct Options {
+  std::optional<net::FaultSpec> faults;  // injected on everything received; tests
+};
+
+class Node {
+ public:
+  struct Callbacks {
+    std::function<void(LinkId, const ipc::CmEvent&)> deliver_event;
+    // A packet for a QP other than 1. The payload is valid during the call only and has not been checked beyond its
+    // length (at least BTH + ICRC).
+    std::function<void(std::uint32_t qpn, const wire::DatagramInfo&, Bytes payload)> deliver_data;
+    // May `session` use `qpn` in connect() and accept()?
+    std::function<bool(SessionId, std::uint32_t qpn)> owns_qpn;
+  };
+
+  // Binds UDP 4791 on IPv4 and, where there is IPv6, on IPv6. EADDRINUSE's message says who holds the port.
+  static Result<std::unique_ptr<Node>> open(net::EventLoop& loop, const Options& options, Callbacks callbacks);
+  ~Node();
+
+  // One rdma_cm call; the reply is complete when it returns. `link` belongs to `session`.
+  ipc::CmReply execute(SessionId session, LinkId link, const ipc::CmCommand& command);
+  // The channel or the process is gone: its IDs are destroyed (connections disconnected, listeners closed, ports freed).
+  void remove_link(LinkId link);
+  void remove_session(SessionId session);
+  // Bytes-free view for `ucm status`.
+  struct ListenerStatus {
+    SessionId session;
+    ipc::SocketAddress local;
+    std::uint16_t port_space;
+    std::uint32_t backlog;
+    std::uint32_t pending;
+  };
+  struct ConnectionStatus {
+    SessionId session;
+    ipc::SocketAddress local, remote;
+    std::uint32_t qpn, peer_qpn;
+    std::string state;
+  };
+  std::vector<ListenerStatus> listeners() const;
+  std::vector<ConnectionStatus> connections() const;
+  const host::Host& host() const;
+
+ private:
+  struct Impl;
+  explicit Node(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ucm::node
