@@ -1,0 +1,71 @@
+# The front door: `make help` says what there is. CMake does the work (CMakePresets.json has the configurations).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Parallel jobs of the builds and of the tests that may run side by side.
+JOBS ?= $(shell nproc)
+
+# A compiler cache, where there is one, shared between checkouts.
+ifneq ($(shell command -v ccache),)
+export CMAKE_C_COMPILER_LAUNCHER := ccache
+export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+endif
+
+# $(call build,PRESET,TARGETS): configures quietly and builds.
+build = echo "== $(1): building"; cmake --preset $(1) >/dev/null; cmake --build --preset $(1) -j $(JOBS) $(addprefix --target ,$(2))
+# $(call check,PRESET,CTEST ARGUMENTS)
+check = echo "== $(1): testing"; ctest --preset $(1) -j $(JOBS) $(2)
+
+.PHONY: help
+help: ## Say what there is (the default)
+	@echo "UCM, a user-space RDMA connection manager. Start with: make demo"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | while IFS='|' read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
+
+.PHONY: build
+build: ## Install what the build needs (apt, Debian) and build into build/
+	@scripts/setup.sh build
+	@$(call build,release)
+
+.PHONY: demo
+demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
+	@scripts/setup.sh demo
+	@scripts/demo.py
+
+.PHONY: test
+test: ## Build with GCC, Clang and the sanitizers, and run every test
+	@scripts/setup.sh build demo test
+	@scripts/test.sh $(JOBS)
+
+.PHONY: bench
+bench: ## Measure: codecs and engines by themselves, connections through the whole
+	@scripts/setup.sh build bench
+	@$(call build,release)
+	@bench/run.py
+
+.PHONY: install
+install: build ## Install to $(DESTDIR)$(PREFIX)
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" | grep -v '^-- Set runtime path'
+
+.PHONY: uninstall
+uninstall: ## Remove what `make install` with the same DESTDIR and PREFIX put there
+	@while read -r file; do rm -fv "$(DESTDIR)$$file"; done < build/install_manifest.txt
+
+.PHONY: format
+format: ## Format the sources in place
+	@scripts/setup.sh lint
+	@git ls-files '*.h' '*.cpp' '*.c' | xargs clang-format-19 -i
+
+.PHONY: lint
+lint: ## Check format and run clang-tidy
+	@scripts/setup.sh build lint
+	@scripts/lint.sh $(JOBS)
+
+.PHONY: clean
+clean: ## Remove every build tree
+	rm -rf build build-*

@@ -1,0 +1,137 @@
+"""Debian's rdmacm-utils, as they are, over every kind of path, as root and as an ordinary user."""
+
+import functools
+import re
+import signal
+import time
+
+from lab import PATHS, Failure, Lab, Path
+
+RPING_PORT = 7174
+CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
+
+# What a size-and-count run may take at most. Normal is one second or two; sanitizers multiply it.
+RUN_S = 90.0
+
+CMTIME_STEPS = ("create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy")
+
+
+def pair(lab: Lab, path: Path, server: list[str], client: list[str], port: int, user: str, **rest):
+    """Starts a server, waits until it listens, and starts its client."""
+    serving = lab.ucm_run(path.server, *server, user=user, **rest)
+    lab.wait_listening(path.server, port, user)
+    return serving, lab.ucm_run(path.client, *client, user=user, **rest)
+
+
+def rping(lab: Lab, path: Path, *options: str, user: str = "root", count: int = 1000, timeout_s: float = RUN_S, **rest):
+    """Runs one rping pair that verifies `count` round trips, each a READ and a WRITE by the server."""
+    common = ["-V", "-C", str(count), *options]
+    server, client = pair(lab, path, ["rping", "-s", "-a", path.bind_address, *common],
+                          ["rping", "-c", "-a", path.address, *common], RPING_PORT, user, **rest)
+    output = client.succeed(timeout_s)
+    server.succeed()
+    if "-v" in options:
+        pings = len(re.findall(r"^ping data: rdma-ping-\d+: ", output, re.MULTILINE))
+        if pings != count:
+            raise Failure(f"rping printed {pings} pings, not {count}")
+
+
+def ucmatose(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
+    server, client = pair(lab, path, ["ucmatose", "-b", path.bind_address, *options],
+                          ["ucmatose", "-s", path.address, *options], CMATOSE_PORT, user, **rest)
+    for program in (client, server):
+        output = program.succeed(timeout_s)
+        for line in ("data transfers complete", "test complete", "return status 0"):
+            if line not in output:
+                raise Failure(f"{program.title}: did not print '{line}'")
+
+
+def cmtime(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest) -> str:
+    """Returns the client's step table. Debian's cmtime server never exits by itself."""
+    server, client = pair(lab, path, ["cmtime", "-b", path.bind_address, *options],
+                          ["cmtime", "-s", path.address, *options], CMATOSE_PORT, user, **rest)
+    table = client.succeed(timeout_s)
+    for step in CMTIME_STEPS:
+        if not re.search(rf"^{step}\s*:(\s*\d+\.\d\d){{4}}", table, re.MULTILINE):
+            raise Failure(f"cmtime printed no times for '{step}'")
+    if "error" in table:
+        raise Failure("cmtime printed errors")
+    if not server.running():
+        raise Failure("the cmtime server ended")
+    server.end()
+    return table
+
+
+def rdma_client(lab: Lab, path: Path, user: str = "root", **rest):
+    server, client = pair(lab, path, ["rdma_server", "-s", path.bind_address], ["rdma_client", "-s", path.address],
+                          CMATOSE_PORT, user, **rest)
+    if "rdma_client: end 0" not in client.succeed() or "rdma_server: end 0" not in server.succeed():
+        raise Failure("rdma_client or rdma_server did not end with 0")
+
+
+def rping_sizes(lab: Lab, path: Path, user: str):
+    for size in ("64", "4096", "65535"):
+        rping(lab, path, "-v", "-S", size, user=user)
+    rping(lab, path, "-q", "-S", "1000", user=user)
+
+
+def rping_many(lab: Lab, path: Path, user: str):
+    """One persistent server and 64 clients, a few milliseconds apart (closer, and Debian's rping mixes its IDs up)."""
+    server = lab.ucm_run(path.server, "rping", "-s", "-P", "-a", path.bind_address, user=user)
+    lab.wait_listening(path.server, RPING_PORT, user)
+    clients = []
+    for _ in range(64):
+        clients.append(lab.ucm_run(path.client, "rping", "-c", "-V", "-C", "10", "-a", path.address, user=user))
+        time.sleep(0.005)
+    for client in clients:
+        client.succeed(RUN_S)
+    if not server.running():
+        raise Failure("the persistent rping server ended")
+    server.signal(signal.SIGINT)
+    server.end()
+
+
+def ucmatose_many(lab: Lab, path: Path, user: str):
+    ucmatose(lab, path, "-c", "500", "-C", "50", "-S", "4096", user=user)
+
+
+def ucmatose_migrate(lab: Lab, path: Path, user: str):
+    ucmatose(lab, path, "-c", "20", "-C", "10", "-m", user=user)
+
+
+def cmtime_many(lab: Lab, path: Path, user: str):
+    print(cmtime(lab, path, "-c", "1000", user=user))
+
+
+def everything_small(lab: Lab, path: Path, user: str):
+    """Every program once, with little data: for the slow builds, and for paths that differ in the address only."""
+    rping(lab, path, "-v", "-S", "100", user=user, count=100)
+    rping(lab, path, "-S", "65535", user=user, count=50)
+    rping(lab, path, "-q", user=user, count=100)
+    ucmatose(lab, path, "-c", "20", "-C", "10", "-S", "4096", user=user)
+    ucmatose(lab, path, "-c", "5", "-m", user=user)
+    cmtime(lab, path, "-c", "50", user=user)
+    rdma_client(lab, path, user=user)
+
+
+def on_path(function, kind: str, user: str):
+    @functools.wraps(function)
+    def case(lab: Lab):
+        function(lab, lab.path(kind), user)
+
+    case.sanitized = function is everything_small and user == "root" and kind in ("loopback4", "veth6") or (
+        function is everything_small and user == "user" and kind == "veth4")
+    return case
+
+
+def rdma_client_case(lab: Lab, path: Path, user: str):
+    rdma_client(lab, path, user)
+
+
+CASES = {}
+for kind in PATHS:
+    for user in ("root", "user"):
+        for name, function in (("rping", rping_sizes), ("rping_many", rping_many), ("ucmatose", ucmatose_many),
+                               ("ucmatose_migrate", ucmatose_migrate), ("cmtime", cmtime_many),
+                               ("rdma_client", rdma_client_case), ("small", everything_small)):
+            CASES[f"{name}.{kind}.{user}"] = on_path(function, kind, user)
