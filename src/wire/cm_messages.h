@@ -49,13 +49,13 @@ enum class RejReason : std::uint16_t {
 struct ReqPath {
   std::uint16_t local_lid = 0;
   std::uint16_t remote_lid = 0;
-  IpAddress local_gid;
-  IpAddress remote_gid;
-  std::uint32_t flow_label = 0;   // 20 bit
-  std::uint8_t packet_rate = 0;   // 6 bit
+  IpAddress local_gid{};
+  IpAddress remote_gid{};
+  std::uint32_t flow_label = 0;  // 20 bit
+  std::uint8_t packet_rate = 0;  // 6 bit
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
-  std::uint8_t sl = 0;            // 4 bit
+  std::uint8_t sl = 0;  // 4 bit
   bool subnet_local = false;
   std::uint8_t local_ack_timeout = 0;  // 5 bit exponent of 4.096 us
 };
@@ -85,8 +85,8 @@ struct Req {
   std::uint8_t max_cm_retries = 0;   // 4 bit
   bool srq = false;
   std::uint8_t extended_transport_type = 0;  // 3 bit; 1 = XRC
-  ReqPath primary;
-  ReqPath alternate;  // present when alternate.local_lid != 0
+  ReqPath primary{};
+  ReqPath alternate{};  // present when alternate.local_lid != 0
   PrivateData<kReqPrivateDataSize> private_data{};
 
   static std::optional<Req> parse(Bytes payload);
@@ -208,7 +208,7 @@ struct Lap {
   std::uint32_t remote_comm_id = 0;
   std::uint32_t remote_qpn = 0;
   std::uint8_t remote_cm_response_timeout = 0;  // 5 bit
-  ReqPath alternate;
+  ReqPath alternate{};
   PrivateData<168> private_data{};
   static std::optional<Lap> parse(Bytes payload);
   void emit(MutableBytes payload) const;

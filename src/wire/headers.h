@@ -114,7 +114,7 @@ struct Ieth {
 };
 
 // AETH syndromes. IBTA 9.7.5.2.
-inline constexpr std::uint8_t kSyndromeAck = 0x1F;  // credits not used
+inline constexpr std::uint8_t kSyndromeAck = 0x1F;     // credits not used
 inline constexpr std::uint8_t kSyndromeRnrNak = 0x20;  // | 5-bit timer code
 inline constexpr std::uint8_t kSyndromeNakSequence = 0x60;
 inline constexpr std::uint8_t kSyndromeNakInvalidRequest = 0x61;

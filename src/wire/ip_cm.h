@@ -19,12 +19,12 @@ constexpr std::uint64_t ip_service_id(PortSpace space, std::uint16_t port) {
 
 struct IpCmHeader {
   static constexpr std::size_t kSize = 36;
-  std::uint8_t version = 0;      // the whole first byte; only 0 is valid
-  std::uint8_t ip_version = 0;   // 4 or 6
+  std::uint8_t version = 0;     // the whole first byte; only 0 is valid
+  std::uint8_t ip_version = 0;  // 4 or 6
   std::uint16_t source_port = 0;
   // IPv4 addresses are held in mapped form here although the wire carries 12 zero bytes and the address.
-  IpAddress source;
-  IpAddress destination;
+  IpAddress source{};
+  IpAddress destination{};
 
   // nullopt when short. Any version and ip_version are returned as they are; with an ip_version other than 4 the
   // addresses are taken as IPv6.

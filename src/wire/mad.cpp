@@ -1,0 +1,24 @@
+#include "wire/mad.h"
+
+#include "wire/fields.h"
+
+namespace ucm::wire {
+
+static_assert(MadHeader::kSize + kMadPayloadSize == kMadSize);
+
+constexpr void layout(auto& f, Is<MadHeader> auto& m) {
+  f.word(0, m.base_version);
+  f.word(1, m.management_class);
+  f.word(2, m.class_version);
+  f.word(3, m.method);
+  f.word(4, m.status);
+  f.word(6, m.class_specific);
+  f.word(8, m.transaction_id);
+  f.word(16, m.attribute);
+  f.word(20, m.attribute_modifier);
+}
+
+std::optional<MadHeader> MadHeader::parse(Bytes bytes) { return parse_fields<MadHeader>(bytes); }
+void MadHeader::emit(MutableBytes out) const { emit_fields(*this, out); }
+
+}  // namespace ucm::wire
