@@ -25,20 +25,20 @@ struct SocketAddress {
 static_assert(sizeof(SocketAddress) == 28);
 
 enum class CmCall : std::uint16_t {
-  kCreateId = 1,   // -> id
-  kDestroyId,      // always succeeds for an own ID; no event of it comes after the reply
-  kMigrateId,      // sent on the new link; events after the reply come there
+  kCreateId = 1,  // -> id
+  kDestroyId,     // always succeeds for an own ID; no event of it comes after the reply
+  kMigrateId,     // sent on the new link; events after the reply come there
   kSetOption,
-  kBindAddr,       // -> local, ifindex
-  kResolveAddr,    // -> local (the port is allocated); event kAddrResolved or kAddrError
-  kResolveRoute,   // event kRouteResolved or kRouteError
-  kListen,         // -> local
-  kRequestTaken,   // the application has read the CONNECT_REQUEST that made this ID
+  kBindAddr,      // -> local, ifindex
+  kResolveAddr,   // -> local (the port is allocated); event kAddrResolved or kAddrError
+  kResolveRoute,  // event kRouteResolved or kRouteError
+  kListen,        // -> local
+  kRequestTaken,  // the application has read the CONNECT_REQUEST that made this ID
   kConnect,
   kAccept,
   kReject,
-  kEstablish,      // the active QP is in RTS: send RTU
-  kNotify,         // communication established by data
+  kEstablish,  // the active QP is in RTS: send RTU
+  kNotify,     // communication established by data
   kDisconnect,
 };
 
@@ -65,18 +65,18 @@ static_assert(sizeof(CmConnParam) == 228);
 struct CmCommand {
   std::uint32_t sequence = 0;  // echoed in the reply
   CmCall call{};
-  std::uint8_t qp_type = 0;    // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD)
+  std::uint8_t qp_type = 0;  // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD)
   std::uint8_t reserved = 0;
   std::uint32_t id = 0;
-  std::uint16_t port_space = 0;   // kCreateId: rdma_port_space
+  std::uint16_t port_space = 0;  // kCreateId: rdma_port_space
   std::uint16_t reserved2 = 0;
-  std::uint32_t timeout_ms = 0;   // kResolveAddr, kResolveRoute
-  std::int32_t backlog = 0;       // kListen
-  CmOption option{};              // kSetOption
+  std::uint32_t timeout_ms = 0;  // kResolveAddr, kResolveRoute
+  std::int32_t backlog = 0;      // kListen
+  CmOption option{};             // kSetOption
   std::uint32_t option_value = 0;
-  SocketAddress source;           // kBindAddr; kResolveAddr (family 0 = none)
-  SocketAddress destination;      // kResolveAddr
-  CmConnParam conn;               // kConnect, kAccept, kReject
+  SocketAddress source;       // kBindAddr; kResolveAddr (family 0 = none)
+  SocketAddress destination;  // kResolveAddr
+  CmConnParam conn;           // kConnect, kAccept, kReject
   std::array<std::uint32_t, 16> reserved3{};
 };
 
@@ -111,10 +111,10 @@ enum class CmEventType : std::uint32_t {
 struct CmPath {
   SocketAddress local;
   SocketAddress remote;
-  std::uint32_t ifindex = 0;      // device
+  std::uint32_t ifindex = 0;  // device
   std::uint32_t flow_label = 0;
   std::uint16_t pkey = 0xFFFF;
-  std::uint8_t mtu = 0;           // ibv_mtu
+  std::uint8_t mtu = 0;  // ibv_mtu
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
   std::uint8_t sl = 0;
@@ -126,7 +126,7 @@ struct CmQpParams {
   std::uint32_t dest_qpn = 0;
   std::uint32_t rq_psn = 0;
   std::uint32_t sq_psn = 0;
-  std::uint8_t dest_known = 0;           // dest_qpn, sq_psn and the depths below are valid
+  std::uint8_t dest_known = 0;  // dest_qpn, sq_psn and the depths below are valid
   std::uint8_t path_mtu = 0;
   std::uint8_t responder_resources = 0;  // max_dest_rd_atomic
   std::uint8_t initiator_depth = 0;      // max_rd_atomic
