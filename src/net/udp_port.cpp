@@ -1,0 +1,203 @@
+#include "net/udp_port.h"
+
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "net/limits.h"
+#include "net/port_holder.h"
+#include "net/socket_address.h"
+
+namespace ucm::net {
+namespace {
+
+constexpr std::size_t kControlBytes = 128;
+
+bool set_option(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof(value)) == 0;
+}
+
+bool show_headers(int fd, int family) {
+  if (family == AF_INET) {
+    return set_option(fd, IPPROTO_IP, IP_PKTINFO, 1) && set_option(fd, IPPROTO_IP, IP_RECVTOS, 1) &&
+           set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
+  }
+  // Linux rxe sends UDP checksum 0 on IPv6 too.
+  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) && set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+}
+
+// What the system grants is enough: a smaller buffer loses packets sooner, and the protocols repeat them.
+void enlarge_receive_buffer(int fd) {
+  if (set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBufferBytes)) return;
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
+}
+
+Error bind_error(const char* address, int error) {
+  std::string message = std::string("cannot bind UDP port 4791 on ") + address + ": ";
+  if (error != EADDRINUSE) return {error, message + std::strerror(error)};
+  return {error, message + "it is held by " + describe_udp_port_holder(wire::kRoceUdpPort)};
+}
+
+Result<OwnedFd> make_receive_socket(int family) {
+  OwnedFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid() || !show_headers(fd.get(), family)) {
+    return fail(errno, std::string("cannot make a UDP socket to receive on: ") + std::strerror(errno));
+  }
+  enlarge_receive_buffer(fd.get());
+  const wire::IpAddress any = family == AF_INET ? wire::IpAddress::ipv4_any() : wire::IpAddress{};
+  SocketAddress address;
+  const socklen_t length = to_socket_address(any, wire::kRoceUdpPort, 0, address);
+  if (bind(fd.get(), &address.generic, length) != 0) {
+    return tl::unexpected(bind_error(family == AF_INET ? "0.0.0.0" : "[::]", errno));
+  }
+  return fd;
+}
+
+template <class T>
+T control_value(const cmsghdr* control) {
+  T value{};
+  std::memcpy(&value, CMSG_DATA(control), std::min(sizeof(T), control->cmsg_len - CMSG_LEN(0)));
+  return value;
+}
+
+void apply_control(const cmsghdr* control, wire::DatagramInfo& info) {
+  if (control->cmsg_level == IPPROTO_IP) {
+    switch (control->cmsg_type) {
+      case IP_PKTINFO: {
+        const auto packet = control_value<in_pktinfo>(control);
+        info.destination = from_in_addr(packet.ipi_addr);
+        info.ifindex = static_cast<std::uint32_t>(packet.ipi_ifindex);
+        break;
+      }
+      case IP_TOS:
+        info.traffic_class = control_value<std::uint8_t>(control);
+        break;
+      case IP_TTL:
+        info.hop_limit = static_cast<std::uint8_t>(control_value<int>(control));
+        break;
+    }
+  } else if (control->cmsg_level == IPPROTO_IPV6) {
+    switch (control->cmsg_type) {
+      case IPV6_PKTINFO: {
+        const auto packet = control_value<in6_pktinfo>(control);
+        info.destination = from_in6_addr(packet.ipi6_addr);
+        info.ifindex = packet.ipi6_ifindex;
+        break;
+      }
+      case IPV6_TCLASS:
+        info.traffic_class = static_cast<std::uint8_t>(control_value<int>(control));
+        break;
+      case IPV6_HOPLIMIT:
+        info.hop_limit = static_cast<std::uint8_t>(control_value<int>(control));
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+struct UdpPort::Batch {
+  std::array<mmsghdr, kBatchSize> messages{};
+  std::array<iovec, kBatchSize> payloads{};
+  std::array<SocketAddress, kBatchSize> sources{};
+  alignas(cmsghdr) std::array<std::array<std::uint8_t, kControlBytes>, kBatchSize> controls{};
+  std::array<std::array<std::uint8_t, kPayloadSizeMax>, kBatchSize> bytes{};
+
+  // The kernel overwrites the lengths: they are set before each call.
+  void prepare(std::size_t count);
+  wire::DatagramInfo info(std::size_t index);
+};
+
+void UdpPort::Batch::prepare(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    payloads[i] = {bytes[i].data(), bytes[i].size()};
+    msghdr& message = messages[i].msg_hdr;
+    message.msg_name = &sources[i];
+    message.msg_namelen = sizeof(sources[i]);
+    message.msg_iov = &payloads[i];
+    message.msg_iovlen = 1;
+    message.msg_control = controls[i].data();
+    message.msg_controllen = controls[i].size();
+    message.msg_flags = 0;
+  }
+}
+
+wire::DatagramInfo UdpPort::Batch::info(std::size_t index) {
+  wire::DatagramInfo info;
+  info.source = from_socket_address(sources[index]);
+  info.source_port = port_of(sources[index]);
+  msghdr& message = messages[index].msg_hdr;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) apply_control(c, info);
+  return info;
+}
+
+UdpPort::UdpPort(OwnedFd ipv4, OwnedFd ipv6, OwnedSendSockets send_sockets)
+    : ipv4_(std::move(ipv4)),
+      ipv6_(std::move(ipv6)),
+      send_sockets_(std::move(send_sockets)),
+      sender_(send_sockets_.borrow()),
+      batch_(std::make_unique<Batch>()) {}
+
+UdpPort::~UdpPort() = default;
+
+Result<std::unique_ptr<UdpPort>> UdpPort::open() {
+  auto ipv4 = make_receive_socket(AF_INET);
+  if (!ipv4) return tl::unexpected(ipv4.error());
+  auto ipv6 = make_receive_socket(AF_INET6);
+  // A host without IPv6 works with IPv4 alone.
+  if (!ipv6 && ipv6.error().code == EADDRINUSE) return tl::unexpected(ipv6.error());
+  auto send_sockets = make_send_sockets();
+  if (!send_sockets) return tl::unexpected(send_sockets.error());
+  return std::unique_ptr<UdpPort>(
+      new UdpPort(std::move(*ipv4), ipv6 ? std::move(*ipv6) : OwnedFd(), std::move(*send_sockets)));
+}
+
+std::vector<int> UdpPort::wait_fds() const {
+  std::vector<int> fds{ipv4_.get()};
+  if (ipv6_.valid()) fds.push_back(ipv6_.get());
+  return fds;
+}
+
+std::size_t UdpPort::receive(const Sink& sink, std::size_t datagrams_max) {
+  std::size_t received = 0;
+  // Turn by turn, so that a flood of one family does not keep the other waiting.
+  std::array<int, 2> fds{ipv4_.get(), ipv6_.get()};
+  if (ipv6_first_) std::swap(fds[0], fds[1]);
+  ipv6_first_ = !ipv6_first_;
+  for (const int fd : fds) {
+    if (fd < 0) continue;
+    while (received < datagrams_max) {
+      const std::size_t asked = std::min(kBatchSize, datagrams_max - received);
+      const std::size_t got = receive_batch(fd, sink, asked);
+      received += got;
+      if (got < asked) break;
+    }
+  }
+  return received;
+}
+
+std::size_t UdpPort::receive_batch(int fd, const Sink& sink, std::size_t datagrams_max) {
+  batch_->prepare(datagrams_max);
+  const int count = recvmmsg(fd, batch_->messages.data(), static_cast<unsigned>(datagrams_max), MSG_DONTWAIT, nullptr);
+  if (count <= 0) return 0;
+  for (int i = 0; i < count; ++i) {
+    const mmsghdr& message = batch_->messages[i];
+    ++counters_.received;
+    if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
+      ++counters_.truncated;
+      continue;
+    }
+    sink({batch_->info(i), Bytes(batch_->bytes[i].data(), message.msg_len)});
+  }
+  return static_cast<std::size_t>(count);
+}
+
+void UdpPort::send(std::span<const Datagram> datagrams) { sender_.send(datagrams); }
+
+}  // namespace ucm::net

@@ -1,0 +1,48 @@
+// The default packet port: UDP 4791 on plain sockets, without privilege.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "net/packet_port.h"
+#include "net/udp_sender.h"
+
+namespace ucm::net {
+
+struct ReceiveCounters {
+  std::uint64_t received = 0;
+  std::uint64_t truncated = 0;  // longer than any RoCE packet, dropped
+};
+
+class UdpPort final : public PacketPort {
+ public:
+  // Binds UDP 4791 on 0.0.0.0 and, where there is IPv6, on [::]. EADDRINUSE: the message says who holds it.
+  static Result<std::unique_ptr<UdpPort>> open();
+  ~UdpPort() override;
+
+  std::size_t receive(const Sink& sink, std::size_t datagrams_max) override;
+  void send(std::span<const Datagram> datagrams) override;
+  std::uint16_t source_port() const override { return sender_.port(); }
+  std::vector<int> wait_fds() const override;
+
+  SendSockets send_sockets() const { return send_sockets_.borrow(); }
+  const SendCounters& send_counters() const { return sender_.counters(); }
+  const ReceiveCounters& receive_counters() const { return counters_; }
+
+ private:
+  struct Batch;
+  UdpPort(OwnedFd ipv4, OwnedFd ipv6, OwnedSendSockets send_sockets);
+  std::size_t receive_batch(int fd, const Sink& sink, std::size_t datagrams_max);
+
+  OwnedFd ipv4_;
+  OwnedFd ipv6_;
+  OwnedSendSockets send_sockets_;
+  UdpSender sender_;
+  ReceiveCounters counters_;
+  std::unique_ptr<Batch> batch_;
+  bool ipv6_first_ = false;
+};
+
+}  // namespace ucm::net
