@@ -211,7 +211,7 @@ class Lab:
         for namespace in self.namespaces:
             namespace.close()
         for program in self.programs:
-            program.process.wait()
+            program.end()  # what runs outside of the namespaces, if anything
         reports = sorted(self.directory.glob("sanitizer.*"))
         if kind is not None and not issubclass(kind, Skipped) or reports:
             self.tell_outputs()
