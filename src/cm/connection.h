@@ -17,7 +17,7 @@ struct Connection {
   std::uint64_t local_guid = 0;
   std::uint64_t remote_guid = 0;     // 0 until the peer is known
   std::uint64_t transaction_id = 0;  // of the exchange going on
-  Path path;
+  Path path{};
   std::uint32_t generation = 1;  // of the slot; goes up with every life
   std::uint32_t local_comm_id = 0;
   std::uint32_t remote_comm_id = 0;  // 0 until the peer is known

@@ -59,7 +59,7 @@ struct ConnectionParams {
 };
 
 struct ConnectParams {
-  Path path;
+  Path path{};
   std::uint64_t ca_guid = 0;  // of the local device
   std::uint64_t service_id = 0;
   std::uint16_t source_port = 0;
@@ -67,20 +67,20 @@ struct ConnectParams {
   std::uint8_t path_mtu = 3;          // 1 = 256 .. 5 = 4096
   std::uint8_t packet_lifetime = 16;  // exponent of 4.096 us  // Linux >= 6.2
   std::uint32_t flow_label = 0;
-  ConnectionParams params;
-  Bytes private_data;  // at most 56; copied
+  ConnectionParams params{};
+  Bytes private_data{};  // at most 56; copied
   std::uint64_t user = 0;
 };
 
 struct AcceptParams {
   std::uint64_t ca_guid = 0;
-  ConnectionParams params;
-  Bytes private_data;  // at most 196; copied
+  ConnectionParams params{};
+  Bytes private_data{};  // at most 196; copied
 };
 
 struct RejectParams {
   wire::RejReason reason = wire::RejReason::kConsumerDefined;
-  Bytes private_data;  // at most 148; copied
+  Bytes private_data{};  // at most 148; copied
 };
 
 // All that is needed to bring a QP to RTR and RTS (cm-protocol: rdma_init_qp_attr).
@@ -117,17 +117,17 @@ struct Event {
   ListenerId listener{};   // kConnectRequest only
   std::uint64_t user = 0;  // of the connection; of the listener for kConnectRequest
   std::int32_t status = 0;
-  ConnectionParams peer;  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
+  ConnectionParams peer{};  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
   // kConnectRequest: 56 bytes after the IP CM header; kConnectResponse: 196; kRejected: 148; else empty.
   std::uint16_t private_data_size = 0;
   std::array<std::uint8_t, 196> private_data{};
   // kConnectRequest: from the IP CM header and the packet.
-  wire::IpCmHeader addresses;
-  Path path;
+  wire::IpCmHeader addresses{};
+  Path path{};
 };
 
 struct Packet {
-  Path path;
+  Path path{};
   std::array<std::uint8_t, wire::kMadSize> mad{};
 };
 

@@ -16,7 +16,7 @@ namespace ucm::cm {
 struct ListenParams {
   std::uint64_t service_id = 0;
   // The address bound, or unspecified for a wildcard. IPv4 (mapped) and IPv6 alike.
-  wire::IpAddress address;
+  wire::IpAddress address{};
   bool address_family_only = true;
   std::uint32_t ifindex = 0;  // for a link-local address
   // The only transport accepted; another one is answered with REJ 28.
@@ -26,10 +26,10 @@ struct ListenParams {
 };
 
 struct Listener {
-  ListenParams params;
+  ListenParams params{};
   std::uint32_t generation = 1;
   bool open = false;
-  std::vector<std::uint32_t> untaken;  // connection slots, in no order
+  std::vector<std::uint32_t> untaken{};  // connection slots, in no order
 };
 
 class Listeners {

@@ -8,8 +8,8 @@
 namespace ucm::cm {
 
 struct Path {
-  wire::IpAddress local;
-  wire::IpAddress remote;
+  wire::IpAddress local{};
+  wire::IpAddress remote{};
   std::uint32_t ifindex = 0;  // interface of a link-local address or of the receiving port; 0 = any
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
