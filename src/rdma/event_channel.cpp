@@ -1,0 +1,218 @@
+#include "rdma/event_channel.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rdma/id.h"
+#include "rdma/process.h"
+
+namespace ucm::rdma {
+
+Event::Event(std::shared_ptr<Id> reported_on) : rdma_cm_event{}, reported_on_(std::move(reported_on)) {
+  reported_on_->count_delivered();
+}
+
+Event::~Event() { reported_on_->count_acknowledged(); }
+
+void Event::set_connection(const ipc::CmConnParam& connection) {
+  const std::size_t size = std::min<std::size_t>(connection.private_data_size, private_data_.size());
+  std::copy_n(connection.private_data.begin(), size, private_data_.begin());
+  rdma_conn_param& conn = param.conn;
+  conn.private_data = size != 0 ? private_data_.data() : nullptr;
+  conn.private_data_len = static_cast<std::uint8_t>(size);
+  conn.responder_resources = connection.responder_resources;
+  conn.initiator_depth = connection.initiator_depth;
+  conn.flow_control = connection.flow_control;
+  conn.retry_count = connection.retry_count;
+  conn.rnr_retry_count = connection.rnr_retry_count;
+  conn.srq = connection.srq;
+  conn.qp_num = connection.qp_num;
+}
+
+EventChannel::EventChannel(std::unique_ptr<client::CmLink> link)
+    : rdma_event_channel{link->event_fd()}, link_(std::move(link)), generation_(fork_generation()) {}
+
+EventChannel::~EventChannel() {
+  // The rings and sockets of an inherited link are the parent's: closing them here would end its connections.
+  if (inherited_by_fork()) static_cast<void>(link_.release());
+}
+
+bool EventChannel::inherited_by_fork() const { return generation_ != fork_generation(); }
+
+Result<std::shared_ptr<EventChannel>> EventChannel::open() {
+  auto session = process_session();
+  if (!session) return tl::unexpected(session.error());
+  auto link = (*session)->open_cm_link();
+  if (!link) return tl::unexpected(link.error());
+  std::shared_ptr<EventChannel> channel(new EventChannel(std::move(*link)));
+  channel->self_ = channel;
+  return channel;
+}
+
+void EventChannel::close() {
+  const std::shared_ptr<EventChannel> self = std::move(self_);
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+ipc::CmReply EventChannel::call(const ipc::CmCommand& command) {
+  if (inherited_by_fork()) {
+    ipc::CmReply reply;
+    reply.error = ENOTCONN;
+    return reply;
+  }
+  return link_->call(command);
+}
+
+void EventChannel::add(std::shared_ptr<Id> id) {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t handle = id->handle();
+  ids_.insert_or_assign(handle, std::move(id));
+}
+
+void EventChannel::remove(Id& id) {
+  // Keeps the ID alive until the lock is released.
+  std::shared_ptr<Id> keep;
+  const std::lock_guard lock(mutex_);
+  fetch_all();
+  std::size_t dropped = 0;
+  for (Pending& pending : pending_) {
+    if (pending.target.get() != &id || pending.dropped) continue;
+    pending.dropped = true;
+    ++dropped;
+  }
+  take_back_tokens(dropped);
+  if (auto entry = ids_.find(id.handle()); entry != ids_.end() && entry->second.get() == &id) {
+    keep = std::move(entry->second);
+    ids_.erase(entry);
+  }
+}
+
+Result<void> EventChannel::migrate(Id& id, EventChannel& destination) {
+  const std::scoped_lock lock(mutex_, destination.mutex_);
+  ipc::CmCommand command;
+  command.call = ipc::CmCall::kMigrateId;
+  command.id = id.handle();
+  // With both locks held nobody can read an event that the destination gets before those that waited here have moved.
+  if (const ipc::CmReply reply = destination.call(command); reply.error != 0) {
+    return fail(reply.error, "the node refused to move the ID to another channel");
+  }
+  fetch_all();
+  std::size_t moved = 0;
+  for (Pending& pending : pending_) {
+    if (pending.target.get() != &id || pending.dropped) continue;
+    destination.pending_.push_back(pending);
+    pending.dropped = true;
+    ++moved;
+  }
+  take_back_tokens(moved);
+  if (moved != 0) destination.put_tokens(moved);
+  if (auto entry = ids_.find(id.handle()); entry != ids_.end()) {
+    destination.ids_.insert_or_assign(id.handle(), std::move(entry->second));
+    ids_.erase(entry);
+  }
+  return {};
+}
+
+Result<Event*> EventChannel::next_event() {
+  // The program may destroy the channel while this thread waits on it.
+  const std::shared_ptr<EventChannel> self = shared_from_this();
+  if (inherited_by_fork()) return fail(ENOTCONN, "the event channel belongs to the parent process");
+  for (;;) {
+    if (auto token = wait_for_token(); !token) return tl::unexpected(token.error());
+    std::unique_ptr<Event> event;
+    ipc::CmEvent cause;
+    switch (take(event, cause)) {
+      case Taken::kNothing:
+        continue;
+      case Taken::kNodeGone:
+        return fail(ENOTCONN, "the UCM node is gone");
+      case Taken::kEvent:
+        break;
+    }
+    Id& target = event->reported_on();
+    if (target.process_event(cause, *event)) return event.release();
+  }
+}
+
+Result<void> EventChannel::wait_for_token() {
+  std::uint64_t token = 0;
+  if (read(fd, &token, sizeof(token)) == sizeof(token)) return {};
+  const int error = errno;
+  return fail(error == 0 ? EIO : error, "no event");
+}
+
+void EventChannel::put_tokens(std::uint64_t count) {
+  static_cast<void>(!write(fd, &count, sizeof(count)));
+}
+
+void EventChannel::take_back_tokens(std::size_t count) {
+  // Without waiting, whatever the mode of fd. A token that is not there yet, or a kernel that cannot do this, leaves a
+  // token without an event: next_event() looks again then.
+  for (; count != 0 && !inherited_by_fork(); --count) {
+    std::uint64_t token = 0;
+    const iovec buffer{&token, sizeof(token)};
+    if (preadv2(fd, &buffer, 1, -1, RWF_NOWAIT) < 0) return;
+  }
+}
+
+EventChannel::Taken EventChannel::take(std::unique_ptr<Event>& event, ipc::CmEvent& cause) {
+  // Declared before the lock: the last reference to an ID must not go while the lock is held.
+  std::deque<std::shared_ptr<Id>> finished;
+  const std::lock_guard lock(mutex_);
+  while (!pending_.empty() && pending_.front().dropped) {
+    finished.push_back(std::move(pending_.front().target));
+    pending_.pop_front();
+  }
+  if (closed_) return Taken::kNothing;
+  if (pending_.empty() && !fetch() && link_->lost()) {
+    if (!told_node_lost_) {
+      tell_node_lost();
+      return Taken::kNothing;
+    }
+    // Whoever polls or waits on the channel shall see it, now and later.
+    put_tokens(1);
+    return Taken::kNodeGone;
+  }
+  if (pending_.empty()) return Taken::kNothing;
+  event = std::make_unique<Event>(std::move(pending_.front().target));
+  cause = pending_.front().event;
+  pending_.pop_front();
+  return Taken::kEvent;
+}
+
+bool EventChannel::fetch() {
+  ipc::CmEvent event;
+  if (inherited_by_fork() || !link_->poll_event(event)) return false;
+  const bool for_listener = event.type == ipc::CmEventType::kConnectRequest;
+  const auto entry = ids_.find(for_listener ? event.listen_id : event.id);
+  // An event for an ID that has been destroyed meanwhile: its token has been read.
+  if (entry == ids_.end()) return true;
+  pending_.push_back({event, entry->second});
+  return true;
+}
+
+void EventChannel::fetch_all() {
+  while (fetch()) {
+  }
+}
+
+void EventChannel::tell_node_lost() {
+  told_node_lost_ = true;
+  for (const auto& [handle, id] : ids_) {
+    const auto type = id->event_when_node_lost();
+    if (!type) continue;
+    ipc::CmEvent event;
+    event.type = *type;
+    event.status = -ENETDOWN;
+    event.id = handle;
+    pending_.push_back({event, id});
+  }
+  // One for each, and one that stays: the channel remains readable.
+  put_tokens(pending_.size() + 1);
+}
+
+}  // namespace ucm::rdma

@@ -1,0 +1,110 @@
+// An rdma_event_channel: one link to the node, the events that wait on it, and the IDs whose events come here.
+//
+// Threads: everything may be called from any thread. The lock of a channel is held only while its queue and its table
+// of IDs are touched, never while a QP is modified, a verbs call runs or a thread waits for an event.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "client/session.h"
+#include "ipc/cm_api.h"
+
+namespace ucm::rdma {
+
+class Id;
+
+// An event in the program's hands. Its end, by rdma_ack_cm_event or because the library itself swallowed it, counts as
+// acknowledged for the ID it was reported on.
+class Event : public rdma_cm_event {
+ public:
+  // Counts as delivered to `reported_on`.
+  explicit Event(std::shared_ptr<Id> reported_on);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  static Event& from(rdma_cm_event& event) { return static_cast<Event&>(event); }
+  Id& reported_on() { return *reported_on_; }
+
+  // Connection parameters and private data as the event's `param`.
+  void set_connection(const ipc::CmConnParam& connection);
+
+ private:
+  std::shared_ptr<Id> reported_on_;
+  std::array<std::uint8_t, sizeof(ipc::CmConnParam::private_data)> private_data_;
+};
+
+class EventChannel : public rdma_event_channel, public std::enable_shared_from_this<EventChannel> {
+ public:
+  // The channel owns itself until close(); ENODEV without a node.
+  static Result<std::shared_ptr<EventChannel>> open();
+  ~EventChannel();
+  EventChannel(const EventChannel&) = delete;
+  EventChannel& operator=(const EventChannel&) = delete;
+
+  static EventChannel& from(rdma_event_channel& channel) { return static_cast<EventChannel&>(channel); }
+
+  // rdma_destroy_event_channel. The link and its descriptor go when the last ID and the last waiting thread have left;
+  // a thread that waits stays asleep, as it would on a closed kernel channel.
+  void close();
+
+  // Waits for the next event (a read of fd: cancellation point, EINTR, EAGAIN when fd is non-blocking) and does what
+  // the event asks of the library. The caller owns the result. ENOTCONN when the node is gone and every ID has been
+  // told.
+  Result<Event*> next_event();
+
+  // One command on this channel's link. The reply's error is ENOTCONN in a forked child.
+  ipc::CmReply call(const ipc::CmCommand& command);
+
+  // The channel was opened by the process that forked this one; nothing done here may disturb it.
+  bool inherited_by_fork() const;
+
+  void add(std::shared_ptr<Id> id);
+  // No event of `id` is delivered any more. To be called after the node has destroyed it.
+  void remove(Id& id);
+  // Moves `id`, with the events that wait for it, to `destination`.
+  Result<void> migrate(Id& id, EventChannel& destination);
+
+ private:
+  struct Pending {
+    ipc::CmEvent event;
+    std::shared_ptr<Id> target;
+    bool dropped = false;
+  };
+
+  explicit EventChannel(std::unique_ptr<client::CmLink> link);
+
+  // Consumes one token; the error is that of read(), or EAGAIN.
+  Result<void> wait_for_token();
+  void put_tokens(std::uint64_t count);
+  void take_back_tokens(std::size_t count);
+
+  enum class Taken : std::uint8_t { kEvent, kNothing, kNodeGone };
+  // Pops the next live event; `event` and `target` are set for kEvent.
+  Taken take(std::unique_ptr<Event>& event, ipc::CmEvent& cause);
+
+  // With mutex_ held:
+  bool fetch();      // moves one event from the link to pending_; false when there is none
+  void fetch_all();
+  void tell_node_lost();
+
+  std::shared_ptr<EventChannel> self_;
+  std::unique_ptr<client::CmLink> link_;
+  const unsigned generation_;
+
+  std::mutex mutex_;
+  bool closed_ = false;
+  bool told_node_lost_ = false;
+  std::deque<Pending> pending_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Id>> ids_;
+};
+
+}  // namespace ucm::rdma

@@ -1,0 +1,508 @@
+#include "rdma/id.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/convert.h"
+
+namespace ucm::rdma {
+namespace {
+
+// What a NULL rdma_conn_param stands for.
+constexpr std::uint8_t kDefaultRetryCount = 7;
+
+std::optional<ibv_qp_type> default_qp_type(rdma_port_space port_space) {
+  switch (port_space) {
+    case RDMA_PS_TCP:
+    case RDMA_PS_IB:
+      return IBV_QPT_RC;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+      return IBV_QPT_UD;
+  }
+  return std::nullopt;
+}
+
+Result<ipc::SocketAddress> parse_address(const sockaddr* address) {
+  if (address == nullptr) return fail(EINVAL, "no address given");
+  const auto parsed = from_sockaddr(*address);
+  if (!parsed) return fail(EINVAL, "the address family is neither AF_INET nor AF_INET6");
+  return *parsed;
+}
+
+bool is_connection(Phase phase) { return phase >= Phase::kConnecting && phase <= Phase::kEstablished; }
+
+}  // namespace
+
+Id::Id(std::shared_ptr<EventChannel> event_channel, void* user_context, rdma_port_space port_space, ibv_qp_type type,
+       std::uint32_t node_handle)
+    : rdma_cm_id{}, handle_(node_handle), channel_(std::move(event_channel)) {
+  channel = channel_.get();
+  context = user_context;
+  ps = port_space;
+  qp_type = type;
+}
+
+// --- Life -----------------------------------------------------------------------------------------------------------
+
+Result<Id*> Id::create(rdma_event_channel* channel, void* context, rdma_port_space port_space) {
+  const auto qp_type = default_qp_type(port_space);
+  if (!qp_type) return fail(EINVAL, "unknown port space");
+  return create(channel, context, port_space, *qp_type);
+}
+
+Result<Id*> Id::create(rdma_event_channel* channel, void* context, rdma_port_space port_space, ibv_qp_type qp_type) {
+  std::shared_ptr<EventChannel> events;
+  if (channel != nullptr) {
+    events = EventChannel::from(*channel).shared_from_this();
+  } else {
+    auto opened = EventChannel::open();
+    if (!opened) return tl::unexpected(opened.error());
+    events = std::move(*opened);
+  }
+  ipc::CmCommand command;
+  command.call = ipc::CmCall::kCreateId;
+  command.port_space = static_cast<std::uint16_t>(port_space);
+  command.qp_type = static_cast<std::uint8_t>(qp_type);
+  const ipc::CmReply reply = events->call(command);
+  if (reply.error != 0) {
+    if (channel == nullptr) events->close();
+    return fail(reply.error, "the node refused to make an ID");
+  }
+  const std::shared_ptr<Id> id(new Id(events, context, port_space, qp_type, reply.id));
+  id->synchronous_ = channel == nullptr;
+  events->add(id);
+  return id.get();
+}
+
+void Id::destroy() {
+  const std::shared_ptr<Id> self = shared_from_this();
+  const std::shared_ptr<EventChannel> events = current_channel();
+  // A node that is gone has forgotten the ID already.
+  static_cast<void>(call(command(ipc::CmCall::kDestroyId)));
+  events->remove(*this);
+  release_held_event();
+  if (!events->inherited_by_fork()) wait_until_acknowledged();
+  if (synchronous_) events->close();
+}
+
+Result<void> Id::migrate(rdma_event_channel* destination) {
+  if (synchronous_ && destination == nullptr) return fail(EINVAL, "a synchronous ID needs a channel to move to");
+  std::shared_ptr<EventChannel> to;
+  if (destination != nullptr) {
+    to = EventChannel::from(*destination).shared_from_this();
+  } else {
+    auto opened = EventChannel::open();
+    if (!opened) return tl::unexpected(opened.error());
+    to = std::move(*opened);
+  }
+  const std::shared_ptr<EventChannel> from = current_channel();
+  if (from != to) {
+    if (auto moved = from->migrate(*this, *to); !moved) {
+      if (destination == nullptr) to->close();
+      return moved;
+    }
+  }
+  release_held_event();
+  if (synchronous_) from->close();
+  {
+    const std::lock_guard lock(mutex_);
+    channel_ = to;
+    synchronous_ = destination == nullptr;
+    channel = to.get();
+  }
+  wait_until_acknowledged();
+  return {};
+}
+
+void Id::count_delivered() {
+  const std::lock_guard lock(mutex_);
+  ++delivered_;
+}
+
+void Id::count_acknowledged() {
+  const std::lock_guard lock(mutex_);
+  ++acknowledged_;
+  acknowledged_changed_.notify_all();
+}
+
+void Id::wait_until_acknowledged() {
+  std::unique_lock lock(mutex_);
+  while (acknowledged_ != delivered_) acknowledged_changed_.wait(lock);
+}
+
+void Id::release_held_event() {
+  if (event == nullptr) return;
+  delete &Event::from(*event);
+  event = nullptr;
+}
+
+// --- Commands -------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<EventChannel> Id::current_channel() {
+  const std::lock_guard lock(mutex_);
+  return channel_;
+}
+
+ipc::CmCommand Id::command(ipc::CmCall call) const {
+  ipc::CmCommand command;
+  command.call = call;
+  command.id = handle_;
+  return command;
+}
+
+Result<ipc::CmReply> Id::call(const ipc::CmCommand& command) {
+  const ipc::CmReply reply = current_channel()->call(command);
+  if (reply.error == ENOTCONN) return fail(ENOTCONN, "the UCM node is gone");
+  if (reply.error != 0) return fail(reply.error, std::strerror(reply.error));
+  return reply;
+}
+
+Result<ipc::CmReply> Id::call_entering(Phase next, const ipc::CmCommand& command) {
+  Phase before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = phase_;
+    // Before the call: the event that ends the phase may be read by another thread before the call returns.
+    phase_ = next;
+  }
+  auto reply = call(command);
+  if (!reply) {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == next) phase_ = before;
+  }
+  return reply;
+}
+
+void Id::set_phase(Phase phase) {
+  const std::lock_guard lock(mutex_);
+  phase_ = phase;
+}
+
+Result<void> Id::only_tcp() const {
+  if (ps == RDMA_PS_TCP && qp_type == IBV_QPT_RC) return {};
+  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP are supported");
+}
+
+Result<void> Id::complete() {
+  if (!synchronous_) return {};
+  release_held_event();
+  const auto next = current_channel()->next_event();
+  if (!next) return tl::unexpected(next.error());
+  event = *next;
+  if (event->status == 0) return {};
+  const std::string what = event_name(event->event);
+  if (event->event == RDMA_CM_EVENT_REJECTED) {
+    return fail(ECONNREFUSED, what + ", reason " + std::to_string(event->status));
+  }
+  const int error = std::abs(event->status);
+  return fail(error, what + ": " + std::strerror(error));
+}
+
+Result<void> Id::bind_addr(const sockaddr* address) {
+  const auto source = parse_address(address);
+  if (!source) return tl::unexpected(source.error());
+  ipc::CmCommand bind = command(ipc::CmCall::kBindAddr);
+  bind.source = *source;
+  const auto reply = call_entering(Phase::kBound, bind);
+  if (!reply) return tl::unexpected(reply.error());
+  route.addr.src_storage = to_sockaddr(reply->local);
+  return reply->ifindex != 0 ? attach_device(reply->ifindex) : Result<void>{};
+}
+
+Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destination, int timeout_ms) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  const auto to = parse_address(destination);
+  if (!to) return tl::unexpected(to.error());
+  ipc::CmCommand resolve = command(ipc::CmCall::kResolveAddr);
+  resolve.destination = *to;
+  resolve.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
+  if (source != nullptr) {
+    const auto from = parse_address(source);
+    if (!from) return tl::unexpected(from.error());
+    resolve.source = *from;
+  }
+  route.addr.dst_storage = to_sockaddr(*to);
+  if (auto reply = call_entering(Phase::kResolvingAddress, resolve); !reply) return tl::unexpected(reply.error());
+  return complete();
+}
+
+Result<void> Id::resolve_route(int timeout_ms) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  ipc::CmCommand resolve = command(ipc::CmCall::kResolveRoute);
+  resolve.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
+  if (auto reply = call_entering(Phase::kResolvingRoute, resolve); !reply) return tl::unexpected(reply.error());
+  return complete();
+}
+
+Result<void> Id::listen(int backlog) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  ipc::CmCommand listen = command(ipc::CmCall::kListen);
+  listen.backlog = backlog;
+  const auto reply = call_entering(Phase::kListening, listen);
+  if (!reply) return tl::unexpected(reply.error());
+  route.addr.src_storage = to_sockaddr(reply->local);
+  return {};
+}
+
+Result<Id*> Id::get_request() {
+  if (!synchronous_) return fail(EINVAL, "rdma_get_request needs a synchronous ID");
+  release_held_event();
+  const auto next = current_channel()->next_event();
+  if (!next) return tl::unexpected(next.error());
+  rdma_cm_event* request = *next;
+  Result<void> usable;
+  if (request->status != 0) {
+    usable = fail(std::abs(request->status), event_name(request->event));
+  } else if (request->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+    usable = fail(EINVAL, std::string("unexpected ") + event_name(request->event));
+  } else if (endpoint_qp_) {
+    ibv_qp_init_attr_ex attributes{};
+    std::memcpy(&attributes, &*endpoint_qp_, sizeof(*endpoint_qp_));
+    attributes.pd = endpoint_pd_;
+    attributes.comp_mask = endpoint_pd_ != nullptr ? IBV_QP_INIT_ATTR_PD : 0;
+    usable = from(*request->id).create_qp(attributes);
+  }
+  if (!usable) {
+    event = request;
+    return tl::unexpected(usable.error());
+  }
+  request->id->event = request;
+  return &from(*request->id);
+}
+
+Result<void> Id::check_depths(const rdma_conn_param* param) const {
+  // 0xFF stands for the most the device can do.
+  if (param == nullptr) return {};
+  if (param->responder_resources != RDMA_MAX_RESP_RES &&
+      param->responder_resources > device_->responder_resources_max) {
+    return fail(EINVAL, "responder_resources exceed the device's limit");
+  }
+  if (param->initiator_depth != RDMA_MAX_INIT_DEPTH && param->initiator_depth > device_->initiator_depth_max) {
+    return fail(EINVAL, "initiator_depth exceeds the device's limit");
+  }
+  return {};
+}
+
+Result<ipc::CmConnParam> Id::describe_qp(const rdma_conn_param* param) {
+  ipc::CmConnParam connection;
+  connection.retry_count = param != nullptr ? param->retry_count : kDefaultRetryCount;
+  connection.rnr_retry_count = param != nullptr ? param->rnr_retry_count : kDefaultRetryCount;
+  connection.flow_control = param != nullptr ? param->flow_control : std::uint8_t{0};
+  const std::lock_guard lock(qp_mutex_);
+  if (qp != nullptr) {
+    connection.qp_num = qp->qp_num;
+    connection.srq = srq != nullptr || qp->srq != nullptr;
+  } else if (param != nullptr) {
+    connection.qp_num = param->qp_num;
+    connection.srq = param->srq;
+  } else {
+    return fail(EINVAL, "neither a QP nor connection parameters");
+  }
+  return connection;
+}
+
+Result<void> Id::append_private_data(ipc::CmConnParam& out, std::span<const std::uint8_t> bytes) const {
+  const std::size_t used = out.private_data_size;
+  if (bytes.size() > out.private_data.size() - used) {
+    return fail(EINVAL, "private data of " + std::to_string(used + bytes.size()) + " bytes is too long");
+  }
+  std::copy(bytes.begin(), bytes.end(), out.private_data.begin() + static_cast<std::ptrdiff_t>(used));
+  out.private_data_size = static_cast<std::uint32_t>(used + bytes.size());
+  return {};
+}
+
+Result<void> Id::connect(const rdma_conn_param* param) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  if (device_ == nullptr) return fail(EINVAL, "the address has not been resolved");
+  if (auto fits = check_depths(param); !fits) return fits;
+  auto connection = describe_qp(param);
+  if (!connection) return tl::unexpected(connection.error());
+  const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
+  const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
+  connection->responder_resources = most_resources ? device_->responder_resources_max : param->responder_resources;
+  connection->initiator_depth = most_depth ? device_->initiator_depth_max : param->initiator_depth;
+  if (auto fits = append_private_data(*connection, connect_data_); !fits) return fits;
+  if (param != nullptr && param->private_data != nullptr) {
+    const auto* bytes = static_cast<const std::uint8_t*>(param->private_data);
+    if (auto fits = append_private_data(*connection, {bytes, param->private_data_len}); !fits) return fits;
+  }
+  {
+    const std::lock_guard qp_lock(qp_mutex_);
+    const std::lock_guard lock(mutex_);
+    if (qp != nullptr && ibv_query_ece(qp, &local_ece_) != 0) local_ece_ = ibv_ece{};
+    connection->ece_vendor_id = local_ece_.vendor_id;
+    connection->ece_options = local_ece_.options;
+    qp_params_.responder_resources = connection->responder_resources;
+    qp_params_.initiator_depth = connection->initiator_depth;
+  }
+  ipc::CmCommand connect = command(ipc::CmCall::kConnect);
+  connect.conn = *connection;
+  if (auto reply = call_entering(Phase::kConnecting, connect); !reply) return tl::unexpected(reply.error());
+  return complete();
+}
+
+Result<void> Id::accept(const rdma_conn_param* param) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  if (device_ == nullptr) return fail(EINVAL, "not an ID of a connection request");
+  if (auto fits = check_depths(param); !fits) return fits;
+  auto connection = describe_qp(param);
+  if (!connection) return tl::unexpected(connection.error());
+  if (param != nullptr && param->private_data != nullptr) {
+    // Too long is the node's to find: it rejects the request as well.  // Linux: REJ 28
+    const auto* bytes = static_cast<const std::uint8_t*>(param->private_data);
+    const std::size_t size = std::min<std::size_t>(param->private_data_len, connection->private_data.size());
+    if (auto fits = append_private_data(*connection, {bytes, size}); !fits) return fits;
+  }
+  ibv_ece remote;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ != Phase::kRequested) return fail(EINVAL, std::string("cannot accept: ") + rules_of(phase_).name);
+    const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
+    const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
+    qp_params_.responder_resources =
+        most_resources ? std::min(qp_params_.responder_resources, device_->responder_resources_max)
+                       : param->responder_resources;
+    qp_params_.initiator_depth = most_depth ? std::min(qp_params_.initiator_depth, device_->initiator_depth_max)
+                                            : param->initiator_depth;
+    connection->responder_resources = qp_params_.responder_resources;
+    connection->initiator_depth = qp_params_.initiator_depth;
+    remote = remote_ece_;
+  }
+  auto accepted = [&]() -> Result<void> {
+    const std::lock_guard lock(qp_mutex_);
+    const auto ece = negotiate_ece(remote);
+    if (!ece) return tl::unexpected(ece.error());
+    connection->ece_vendor_id = ece->vendor_id;
+    connection->ece_options = ece->options;
+    return qp != nullptr ? ready_qp() : Result<void>{};
+  }();
+  if (!accepted) return accepted;
+  ipc::CmCommand accept = command(ipc::CmCall::kAccept);
+  accept.conn = *connection;
+  if (auto reply = call_entering(Phase::kAccepting, accept); !reply) {
+    fail_qp();
+    return tl::unexpected(reply.error());
+  }
+  return complete();
+}
+
+Result<void> Id::reject(std::uint16_t reason, const void* private_data, std::uint8_t size) {
+  if (auto supported = only_tcp(); !supported) return supported;
+  ipc::CmCommand reject = command(ipc::CmCall::kReject);
+  reject.conn.reject_reason = reason;
+  if (private_data != nullptr) {
+    const auto* bytes = static_cast<const std::uint8_t*>(private_data);
+    if (auto fits = append_private_data(reject.conn, {bytes, size}); !fits) return fits;
+  }
+  if (auto reply = call(reject); !reply) return tl::unexpected(reply.error());
+  set_phase(Phase::kClosed);
+  return {};
+}
+
+Result<void> Id::establish() {
+  {
+    const std::lock_guard lock(qp_mutex_);
+    if (qp != nullptr) return fail(EINVAL, "the library establishes the connection of an ID with a QP itself");
+  }
+  const auto reply = call_entering(Phase::kEstablished, command(ipc::CmCall::kEstablish));
+  if (!reply) return tl::unexpected(reply.error());
+  return {};
+}
+
+Result<void> Id::notify(ibv_event_type event_type) {
+  if (event_type != IBV_EVENT_COMM_EST) return fail(EINVAL, "only IBV_EVENT_COMM_EST means something to a connection");
+  if (auto reply = call(command(ipc::CmCall::kNotify)); !reply) return tl::unexpected(reply.error());
+  return {};
+}
+
+Result<void> Id::disconnect() {
+  if (auto supported = only_tcp(); !supported) return supported;
+  fail_qp();
+  Phase next;
+  {
+    const std::lock_guard lock(mutex_);
+    next = is_connection(phase_) ? Phase::kDisconnecting : phase_;
+  }
+  if (auto reply = call_entering(next, command(ipc::CmCall::kDisconnect)); !reply) {
+    return tl::unexpected(reply.error());
+  }
+  return complete();
+}
+
+Result<void> Id::set_option(int level, int name, const void* value, std::size_t size) {
+  if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) {
+    return fail(EOPNOTSUPP, "path records cannot be set; the route comes from the host's routing table");
+  }
+  if (level != RDMA_OPTION_ID) return fail(ENOSYS, "unknown option level");
+  ipc::CmCommand set = command(ipc::CmCall::kSetOption);
+  std::size_t size_wanted = 0;
+  switch (name) {
+    case RDMA_OPTION_ID_TOS:
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      size_wanted = sizeof(std::uint8_t);
+      break;
+    case RDMA_OPTION_ID_REUSEADDR:
+    case RDMA_OPTION_ID_AFONLY:
+      size_wanted = sizeof(int);
+      break;
+    default:
+      return fail(ENOSYS, "unknown option");
+  }
+  if (value == nullptr || size != size_wanted) return fail(EINVAL, "wrong size of an option's value");
+  if (name == RDMA_OPTION_ID_ACK_TIMEOUT && qp_type != IBV_QPT_RC) {
+    return fail(EINVAL, "the ACK timeout is an option of reliable connections");
+  }
+  std::uint8_t byte = 0;
+  int number = 0;
+  std::memcpy(size == sizeof(byte) ? static_cast<void*>(&byte) : &number, value, size);
+  set.option = static_cast<ipc::CmOption>(name);
+  set.option_value = size == sizeof(byte) ? byte : static_cast<std::uint32_t>(number);
+  if (auto reply = call(set); !reply) return tl::unexpected(reply.error());
+  if (name == RDMA_OPTION_ID_ACK_TIMEOUT) {
+    const std::lock_guard lock(mutex_);
+    ack_timeout_ = byte;
+  }
+  return {};
+}
+
+void Id::set_endpoint_qp(ibv_pd* protection_domain, const ibv_qp_init_attr& attributes) {
+  endpoint_pd_ = protection_domain;
+  endpoint_qp_ = attributes;
+}
+
+// --- What is known of the connection -----------------------------------------------------------------------------------
+
+Result<void> Id::attach_device(std::uint32_t ifindex) {
+  const auto device = Devices::instance().by_ifindex(ifindex);
+  if (!device) return tl::unexpected(device.error());
+  const std::lock_guard lock(mutex_);
+  device_ = *device;
+  verbs = device_->verbs;
+  if (pd == nullptr) pd = device_->pd;
+  port_num = 1;
+  return {};
+}
+
+void Id::set_addresses(const ipc::CmPath& path) {
+  const std::lock_guard lock(mutex_);
+  path_ = path;
+  route.addr.src_storage = to_sockaddr(path.local);
+  route.addr.dst_storage = to_sockaddr(path.remote);
+  route.addr.addr.ibaddr.sgid = gid_of(path.local);
+  route.addr.addr.ibaddr.dgid = gid_of(path.remote);
+  route.addr.addr.ibaddr.pkey = htons(path.pkey);
+}
+
+void Id::set_route(const ipc::CmPath& path) {
+  set_addresses(path);
+  const std::lock_guard lock(mutex_);
+  path_record_ = path_record_of(path);
+  route.path_rec = &path_record_;
+  route.num_paths = 1;
+}
+
+}  // namespace ucm::rdma

@@ -1,0 +1,152 @@
+// What the events of the node do to an ID before the program sees them.
+#include <cerrno>
+
+#include "rdma/id.h"
+
+namespace ucm::rdma {
+
+std::optional<ipc::CmEventType> Id::event_when_node_lost() {
+  const std::lock_guard lock(mutex_);
+  const ipc::CmEventType type = rules_of(phase_).when_node_lost;
+  const bool nothing_lost = verbs == nullptr && phase_ != Phase::kListening;
+  if (type == ipc::CmEventType::kDeviceRemoval && nothing_lost) return std::nullopt;
+  return type;
+}
+
+bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
+  told.id = this;
+  told.event = static_cast<rdma_cm_event_type>(cause.type);
+  told.status = cause.status;
+  switch (cause.type) {
+    case ipc::CmEventType::kAddrResolved:
+      if (auto attached = attach_device(cause.path.ifindex); !attached) {
+        told.event = RDMA_CM_EVENT_ADDR_ERROR;
+        told.status = -attached.error().code;
+        set_phase(Phase::kBound);
+        return true;
+      }
+      set_addresses(cause.path);
+      set_phase(Phase::kAddressResolved);
+      return true;
+    case ipc::CmEventType::kAddrError:
+      set_phase(Phase::kBound);
+      return true;
+    case ipc::CmEventType::kRouteResolved:
+      set_route(cause.path);
+      set_phase(Phase::kRouteResolved);
+      return true;
+    case ipc::CmEventType::kRouteError:
+      set_phase(Phase::kAddressResolved);
+      return true;
+    case ipc::CmEventType::kConnectRequest:
+      return process_request(cause, told);
+    case ipc::CmEventType::kConnectResponse:
+      told.set_connection(cause.conn);
+      process_response(cause, told);
+      return true;
+    case ipc::CmEventType::kEstablished:
+      set_phase(Phase::kEstablished);
+      return true;
+    case ipc::CmEventType::kRejected:
+      told.set_connection(cause.conn);
+      return process_end(told);
+    case ipc::CmEventType::kConnectError:
+    case ipc::CmEventType::kUnreachable:
+    case ipc::CmEventType::kDisconnected:
+      return process_end(told);
+    case ipc::CmEventType::kDeviceRemoval:
+    case ipc::CmEventType::kAddrChange:
+    case ipc::CmEventType::kTimewaitExit:
+      return true;
+  }
+  return false;
+}
+
+bool Id::process_request(const ipc::CmEvent& cause, Event& told) {
+  auto adopted = adopt(cause);
+  if (!adopted) return false;
+  told.id = adopted->get();
+  told.listen_id = this;
+  told.set_connection(cause.conn);
+  return true;
+}
+
+Result<std::shared_ptr<Id>> Id::adopt(const ipc::CmEvent& request) {
+  const std::shared_ptr<EventChannel> events = current_channel();
+  const std::shared_ptr<Id> child(new Id(events, context, ps, qp_type, request.id));
+  child->phase_ = Phase::kRequested;
+  child->qp_params_ = request.qp;
+  child->remote_ece_ = ibv_ece{request.conn.ece_vendor_id, request.conn.ece_options, 0};
+  child->set_route(request.path);
+  // The request may have been withdrawn, or the listener destroyed, while the event waited.
+  Result<void> usable = child->attach_device(request.path.ifindex);
+  if (usable) {
+    if (auto reply = child->call(child->command(ipc::CmCall::kRequestTaken)); !reply) {
+      usable = tl::unexpected(reply.error());
+    }
+  }
+  if (usable) {
+    events->add(child);
+    if (synchronous_) usable = child->migrate(nullptr);
+  }
+  if (!usable) {
+    child->destroy();
+    return tl::unexpected(usable.error());
+  }
+  return child;
+}
+
+void Id::process_response(const ipc::CmEvent& cause, Event& told) {
+  {
+    const std::lock_guard lock(mutex_);
+    qp_params_ = cause.qp;
+    remote_ece_ = ibv_ece{cause.conn.ece_vendor_id, cause.conn.ece_options, 0};
+    phase_ = Phase::kResponded;
+  }
+  {
+    const std::lock_guard lock(qp_mutex_);
+    if (qp == nullptr) return;  // the program brings up its own QP and calls rdma_establish
+  }
+  const auto connected = connect_qp();
+  if (connected) {
+    told.event = RDMA_CM_EVENT_ESTABLISHED;
+    return;
+  }
+  told.event = RDMA_CM_EVENT_CONNECT_ERROR;
+  told.status = -connected.error().code;
+  fail_qp();
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::kClosed;
+  connect_failed_ = true;
+}
+
+Result<void> Id::connect_qp() {
+  ibv_ece local;
+  ibv_ece remote;
+  {
+    const std::lock_guard lock(mutex_);
+    local = local_ece_;
+    remote = remote_ece_;
+  }
+  if (remote.vendor_id != 0 && remote.vendor_id != local.vendor_id) {
+    return fail(EINVAL, "the peer answered with the ECE of another vendor");
+  }
+  {
+    const std::lock_guard lock(qp_mutex_);
+    if (qp == nullptr) return fail(EINVAL, "the QP was destroyed while the connection was being made");
+    if (local.vendor_id != 0 && ibv_set_ece(qp, &remote) != 0) return fail(EINVAL, "the QP refused the peer's ECE");
+    if (auto ready = ready_qp(); !ready) return ready;
+  }
+  const auto reply = call_entering(Phase::kEstablished, command(ipc::CmCall::kEstablish));
+  if (!reply) return tl::unexpected(reply.error());
+  return {};
+}
+
+bool Id::process_end(Event& told) {
+  if (told.event == RDMA_CM_EVENT_REJECTED) fail_qp();
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::kClosed;
+  return !connect_failed_;
+}
+
+}  // namespace ucm::rdma

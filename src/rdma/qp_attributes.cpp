@@ -1,0 +1,75 @@
+#include "rdma/qp_attributes.h"
+
+#include "rdma/convert.h"
+
+namespace ucm::rdma {
+namespace {
+
+constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                         IBV_QP_MAX_QP_RD_ATOMIC;
+
+int fill_init(const ConnectionFacts& facts, bool connected, ibv_qp_attr& attributes) {
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = facts.port_num;
+  if (connected) {
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (facts.qp.responder_resources != 0) {
+      attributes.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    }
+  }
+  return kInitMask;
+}
+
+int fill_rtr(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.grh.dgid = gid_of(facts.path.remote);
+  attributes.ah_attr.grh.sgid_index = facts.sgid_index;
+  attributes.ah_attr.grh.hop_limit = facts.path.hop_limit;
+  attributes.ah_attr.grh.traffic_class = facts.path.traffic_class;
+  attributes.ah_attr.grh.flow_label = facts.path.flow_label;
+  attributes.ah_attr.sl = facts.path.sl;
+  attributes.ah_attr.port_num = facts.port_num;
+  attributes.path_mtu = static_cast<ibv_mtu>(facts.qp.path_mtu);
+  attributes.dest_qp_num = facts.qp.dest_qpn;
+  attributes.rq_psn = facts.qp.rq_psn;
+  attributes.max_dest_rd_atomic = facts.qp.responder_resources;
+  attributes.min_rnr_timer = 0;  // Linux: 655.36 ms
+  return kRtrMask;
+}
+
+int fill_rts(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = facts.qp.sq_psn;
+  attributes.timeout = facts.ack_timeout.value_or(facts.qp.ack_timeout);
+  attributes.retry_cnt = facts.qp.retry_count;
+  attributes.rnr_retry = facts.qp.rnr_retry_count;
+  attributes.max_rd_atomic = facts.qp.initiator_depth;
+  return kRtsMask;
+}
+
+}  // namespace
+
+std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
+  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return std::nullopt;
+  attributes = ibv_qp_attr{};
+  switch (rules_of(facts.phase).attributes) {
+    case KnownAttributes::kNothing:
+      return std::nullopt;
+    case KnownAttributes::kUnconnected:
+      return fill_init(facts, false, attributes);
+    case KnownAttributes::kInitOnly:
+      if (state != IBV_QPS_INIT) return std::nullopt;
+      return fill_init(facts, true, attributes);
+    case KnownAttributes::kAll:
+      break;
+  }
+  if (state == IBV_QPS_INIT) return fill_init(facts, true, attributes);
+  if (!facts.qp.dest_known) return std::nullopt;
+  return state == IBV_QPS_RTR ? fill_rtr(facts, attributes) : fill_rts(facts, attributes);
+}
+
+}  // namespace ucm::rdma

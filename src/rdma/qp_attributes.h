@@ -1,0 +1,29 @@
+// The QP attributes of each transition, as rdma_init_qp_attr tells them and as the library's own transitions use them.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "ipc/cm_api.h"
+#include "rdma/phase.h"
+
+namespace ucm::rdma {
+
+// All that is known of a connection.
+struct ConnectionFacts {
+  Phase phase = Phase::kIdle;
+  ipc::CmPath path;
+  // Before the peer has answered only the depths are meant: those this side asked for.
+  ipc::CmQpParams qp;
+  std::optional<std::uint8_t> ack_timeout;  // RDMA_OPTION_ID_ACK_TIMEOUT
+  std::uint8_t sgid_index = 0;
+  std::uint8_t port_num = 1;
+};
+
+// Fills `attributes` (cleared first) for the transition to `state` and returns the mask; nullopt when the phase does
+// not allow it or the state is not INIT, RTR or RTS.
+std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes);
+
+}  // namespace ucm::rdma
