@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -71,8 +72,8 @@ struct QpParams {
   PdId pd{};
   CqId send_cq{};
   CqId recv_cq{};
-  std::optional<SrqId> srq;
-  QpCapacity capacity;
+  std::optional<SrqId> srq{};
+  QpCapacity capacity{};
   bool signal_all = false;  // sq_sig_all
   std::uint64_t user = 0;   // returned in events
 };
@@ -99,7 +100,7 @@ struct QpAttributes {
   QpState state = QpState::kReset;
   std::uint32_t access = 0;
   std::uint32_t qkey = 0;
-  AddressVector address;
+  AddressVector address{};
   std::uint8_t path_mtu = 3;  // 1 = 256 .. 5 = 4096
   std::uint8_t timeout = 0;   // exponent of 4.096 us; 0 = no timer
   std::uint8_t retry_count = 0;
@@ -157,12 +158,12 @@ struct SendRequest {
   AhId ah{};                      // UD
   Qpn remote_qpn = 0;             // UD
   std::uint32_t remote_qkey = 0;  // UD; with the top bit set the QP's own Q_Key is sent
-  std::span<const Sge> sges;
+  std::span<const Sge> sges{};
 };
 
 struct RecvRequest {
   std::uint64_t wr_id = 0;
-  std::span<const Sge> sges;
+  std::span<const Sge> sges{};
 };
 
 // The values are those of ibv_wc_status.
@@ -246,6 +247,7 @@ class Engine {
  public:
   // `key` seeds rkeys.
   explicit Engine(const RandomKey& key);
+  ~Engine();
 
   Result<PdId> alloc_pd();
   Result<void> dealloc_pd(PdId pd);  // EBUSY while used
@@ -297,6 +299,10 @@ class Engine {
   void fail_all(TimeNs now);
 
   const Counters& counters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace ucm::roce

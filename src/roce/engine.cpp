@@ -1,0 +1,412 @@
+#include "roce/engine.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <unordered_map>
+#include <utility>
+
+#include "base/deadline_heap.h"
+#include "roce/completion_queue.h"
+#include "roce/core.h"
+#include "roce/limits.h"
+#include "roce/object_table.h"
+#include "roce/packet.h"
+#include "roce/queue_pair.h"
+#include "roce/receive_queue.h"
+#include "roce/ring_queue.h"
+#include "wire/icrc.h"
+
+namespace ucm::roce {
+namespace {
+
+struct ProtectionDomain {
+  std::uint32_t users = 0;  // regions, queues, address handles
+};
+
+struct AddressHandle {
+  PdId pd{};
+  AddressVector address;
+};
+
+constexpr std::uint16_t kPkeyNumberMask = 0x7FFF;  // without the membership bit
+
+Result<void> check_capacity(const QpCapacity& capacity) {
+  if (capacity.send_wr_max > kWorkRequestsMax) return fail(EINVAL, "send queue too long");
+  if (capacity.recv_wr_max > kWorkRequestsMax) return fail(EINVAL, "receive queue too long");
+  if (capacity.send_sge_max > kSgeMax) return fail(EINVAL, "too many gather elements");
+  if (capacity.recv_sge_max > kSgeMax) return fail(EINVAL, "too many scatter elements");
+  if (capacity.inline_max > kInlineMax) return fail(EINVAL, "too much inline data");
+  return {};
+}
+
+}  // namespace
+
+struct Engine::State {
+  explicit State(const RandomKey& key) : core(key) {}
+
+  QueuePair* find_qp(Qpn qpn) const;
+  void add_qp(Qpn qpn, std::unique_ptr<QueuePair> qp);
+  void remove_qp(Qpn qpn);
+  void count_users(const QpParams& params, std::uint32_t change);
+  // After anything was done to the QP in `slot`: its place in the schedule and among the deadlines.
+  void settle(std::uint32_t slot);
+  void settle_qp(Qpn qpn) { settle(slot_of_qpn.at(qpn)); }
+  std::size_t seal(std::uint16_t source_port, wire::DatagramInfo& info, std::size_t size, MutableBytes out);
+
+  Core core;
+  ObjectTable<PdId, ProtectionDomain> pds;
+  ObjectTable<CqId, CompletionQueue> cqs;
+  ObjectTable<SrqId, SharedReceiveQueue> srqs;
+  ObjectTable<AhId, AddressHandle> ahs;
+
+  struct QpSlot {
+    std::unique_ptr<QueuePair> qp;
+    bool queued = false;  // in `ready`, perhaps for a QP that was here before
+  };
+  std::vector<QpSlot> slots;
+  std::vector<std::uint32_t> free_slots;
+  std::unordered_map<Qpn, std::uint32_t> slot_of_qpn;
+  RingQueue<std::uint32_t> ready;  // slots whose QPs may have something to send, in turn
+  DeadlineHeap deadlines;          // by slot
+};
+
+QueuePair* Engine::State::find_qp(Qpn qpn) const {
+  const auto found = slot_of_qpn.find(qpn);
+  return found == slot_of_qpn.end() ? nullptr : slots[found->second].qp.get();
+}
+
+void Engine::State::add_qp(Qpn qpn, std::unique_ptr<QueuePair> qp) {
+  if (free_slots.empty()) {
+    free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
+    slots.emplace_back();
+  }
+  const std::uint32_t slot = free_slots.back();
+  free_slots.pop_back();
+  slots[slot].qp = std::move(qp);
+  slot_of_qpn.emplace(qpn, slot);
+}
+
+void Engine::State::remove_qp(Qpn qpn) {
+  const auto found = slot_of_qpn.find(qpn);
+  const std::uint32_t slot = found->second;
+  deadlines.remove(slot);
+  slots[slot].qp.reset();
+  free_slots.push_back(slot);
+  slot_of_qpn.erase(found);
+}
+
+void Engine::State::count_users(const QpParams& params, std::uint32_t change) {
+  pds.find(params.pd)->users += change;
+  cqs.find(params.send_cq)->users += change;
+  cqs.find(params.recv_cq)->users += change;
+  if (params.srq) srqs.find(*params.srq)->users += change;
+}
+
+void Engine::State::settle(std::uint32_t slot) {
+  QueuePair& qp = *slots[slot].qp;
+  if (qp.lost_completion()) qp.fail_with(EventType::kQpFatal);
+  if (qp.has_output() && !slots[slot].queued) {
+    slots[slot].queued = true;
+    ready.push(slot);
+  }
+  const TimeNs deadline = qp.next_deadline();
+  if (deadlines.deadline_of(slot) != deadline) deadlines.set(slot, deadline);
+}
+
+// Completes a packet of `size` bytes up to its pad with what every packet needs.
+std::size_t Engine::State::seal(std::uint16_t source_port, wire::DatagramInfo& info, std::size_t size,
+                                MutableBytes out) {
+  info.source_port = source_port;
+  info.destination_port = wire::kRoceUdpPort;
+  info.ipv4_id = 0;
+  wire::store_icrc(out.subspan(size, wire::kIcrcSize), wire::icrc(info, out.first(size)));
+  ++core.counters.packets_sent;
+  return size + wire::kIcrcSize;
+}
+
+Engine::Engine(const RandomKey& key) : state_(std::make_unique<State>(key)) {}
+Engine::~Engine() = default;
+
+// ------------------------------------------------------------------------------------------------ domains, memory
+
+Result<PdId> Engine::alloc_pd() {
+  if (state_->pds.full()) return fail(ENOMEM, "too many protection domains");
+  return state_->pds.add(std::make_unique<ProtectionDomain>());
+}
+
+Result<void> Engine::dealloc_pd(PdId pd) {
+  const ProtectionDomain* domain = state_->pds.find(pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  if (domain->users != 0) return fail(EBUSY, "the protection domain is in use");
+  state_->pds.remove(pd);
+  return {};
+}
+
+Result<MrKeys> Engine::reg_mr(const MrParams& params) {
+  ProtectionDomain* domain = state_->pds.find(params.pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  Result<MrKeys> keys = state_->core.memory.add(params);
+  if (keys) ++domain->users;
+  return keys;
+}
+
+Result<void> Engine::dereg_mr(std::uint32_t lkey) {
+  const Result<PdId> pd = state_->core.memory.remove(lkey);
+  if (!pd) return tl::unexpected(pd.error());
+  --state_->pds.find(*pd)->users;
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------ completion queues
+
+Result<CqId> Engine::create_cq(std::uint32_t cqe_min, std::uint64_t user) {
+  if (cqe_min == 0 || cqe_min > kCqeMax) return fail(EINVAL, "completion queue size out of range");
+  if (state_->cqs.full()) return fail(ENOMEM, "too many completion queues");
+  return state_->cqs.add(std::make_unique<CompletionQueue>(cqe_min, user));
+}
+
+std::uint32_t Engine::cq_capacity(CqId cq) const {
+  const CompletionQueue* queue = state_->cqs.find(cq);
+  return queue == nullptr ? 0 : queue->capacity();
+}
+
+Result<void> Engine::resize_cq(CqId cq, std::uint32_t cqe_min) {
+  CompletionQueue* queue = state_->cqs.find(cq);
+  if (queue == nullptr) return fail(EINVAL, "no such completion queue");
+  if (cqe_min == 0 || cqe_min > kCqeMax) return fail(EINVAL, "completion queue size out of range");
+  if (cqe_min < queue->size()) return fail(EINVAL, "the completion queue holds more completions than that");
+  queue->set_capacity(cqe_min);
+  return {};
+}
+
+Result<void> Engine::destroy_cq(CqId cq) {
+  const CompletionQueue* queue = state_->cqs.find(cq);
+  if (queue == nullptr) return fail(EINVAL, "no such completion queue");
+  if (queue->users != 0) return fail(EBUSY, "the completion queue is in use");
+  state_->core.events.remove_if([user = queue->user()](const Event& event) {
+    return event.user == user && (event.type == EventType::kCompletion || event.type == EventType::kCqOverrun);
+  });
+  state_->cqs.remove(cq);
+  return {};
+}
+
+Result<std::size_t> Engine::poll_cq(CqId cq, std::span<Completion> out) {
+  CompletionQueue* queue = state_->cqs.find(cq);
+  if (queue == nullptr) return fail(EINVAL, "no such completion queue");
+  if (queue->overrun()) return fail(EINVAL, "the completion queue has lost a completion");
+  return queue->poll(out);
+}
+
+void Engine::request_notify(CqId cq, NotifyKind kind) {
+  if (CompletionQueue* queue = state_->cqs.find(cq)) queue->request_notify(kind);
+}
+
+// ------------------------------------------------------------------------------------------------ shared receive queues
+
+Result<SrqId> Engine::create_srq(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max, std::uint64_t user) {
+  ProtectionDomain* domain = state_->pds.find(pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  if (wr_max == 0 || wr_max > kWorkRequestsMax) return fail(EINVAL, "shared receive queue length out of range");
+  if (sge_max > kSgeMax) return fail(EINVAL, "too many scatter elements");
+  if (state_->srqs.full()) return fail(ENOMEM, "too many shared receive queues");
+  ++domain->users;
+  return state_->srqs.add(std::make_unique<SharedReceiveQueue>(pd, wr_max, sge_max, user));
+}
+
+Result<void> Engine::destroy_srq(SrqId srq) {
+  const SharedReceiveQueue* queue = state_->srqs.find(srq);
+  if (queue == nullptr) return fail(EINVAL, "no such shared receive queue");
+  if (queue->users != 0) return fail(EBUSY, "the shared receive queue is in use");
+  state_->core.events.remove_if([user = queue->user](const Event& event) {
+    return event.user == user && event.type == EventType::kSrqLimit;
+  });
+  --state_->pds.find(queue->pd)->users;
+  state_->srqs.remove(srq);
+  return {};
+}
+
+Result<void> Engine::set_srq_limit(SrqId srq, std::uint32_t limit) {
+  SharedReceiveQueue* queue = state_->srqs.find(srq);
+  if (queue == nullptr) return fail(EINVAL, "no such shared receive queue");
+  if (limit > queue->queue.capacity()) return fail(EINVAL, "the limit exceeds the shared receive queue's length");
+  queue->limit = limit;
+  return {};
+}
+
+std::uint32_t Engine::srq_limit(SrqId srq) const {
+  const SharedReceiveQueue* queue = state_->srqs.find(srq);
+  return queue == nullptr ? 0 : queue->limit;
+}
+
+Result<void> Engine::post_srq_recv(TimeNs, SrqId srq, const RecvRequest& request) {
+  SharedReceiveQueue* queue = state_->srqs.find(srq);
+  if (queue == nullptr) return fail(EINVAL, "no such shared receive queue");
+  return queue->queue.post(request);
+}
+
+// ------------------------------------------------------------------------------------------------ address handles
+
+Result<AhId> Engine::create_ah(PdId pd, const AddressVector& address) {
+  ProtectionDomain* domain = state_->pds.find(pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  if (state_->ahs.full()) return fail(ENOMEM, "too many address handles");
+  ++domain->users;
+  return state_->ahs.add(std::make_unique<AddressHandle>(AddressHandle{.pd = pd, .address = address}));
+}
+
+void Engine::destroy_ah(AhId ah) {
+  const AddressHandle* handle = state_->ahs.find(ah);
+  if (handle == nullptr) return;
+  --state_->pds.find(handle->pd)->users;
+  state_->ahs.remove(ah);
+}
+
+// ------------------------------------------------------------------------------------------------ queue pairs
+
+Result<void> Engine::create_qp(QpParams& params) {
+  CompletionQueue* send_cq = state_->cqs.find(params.send_cq);
+  CompletionQueue* recv_cq = state_->cqs.find(params.recv_cq);
+  SharedReceiveQueue* srq = params.srq ? state_->srqs.find(*params.srq) : nullptr;
+  if (state_->pds.find(params.pd) == nullptr) return fail(EINVAL, "no such protection domain");
+  if (send_cq == nullptr || recv_cq == nullptr) return fail(EINVAL, "no such completion queue");
+  if (params.srq && srq == nullptr) return fail(EINVAL, "no such shared receive queue");
+  if (params.qpn > wire::kMask24 || state_->find_qp(params.qpn) != nullptr) {
+    return fail(EINVAL, "the queue pair number is out of range or in use");
+  }
+  if (Result<void> valid = check_capacity(params.capacity); !valid) return valid;
+  if (state_->slot_of_qpn.size() >= kObjectsMax) return fail(ENOMEM, "too many queue pairs");
+  state_->count_users(params, 1);
+  state_->add_qp(params.qpn, std::make_unique<QueuePair>(
+                                 state_->core, params,
+                                 QueuePair::Queues{.send_cq = *send_cq, .recv_cq = *recv_cq, .srq = srq}));
+  return {};
+}
+
+Result<void> Engine::modify_qp(TimeNs, Qpn qpn, const QpAttributes& attributes, std::uint32_t mask) {
+  QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  Result<void> modified = qp->modify(attributes, mask);
+  state_->settle_qp(qpn);
+  return modified;
+}
+
+Result<QpAttributes> Engine::query_qp(Qpn qpn) const {
+  const QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  return qp->attributes();
+}
+
+Result<void> Engine::destroy_qp(TimeNs, Qpn qpn) {
+  QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  qp->retire();
+  state_->core.events.remove_if([user = qp->params().user](const Event& event) {
+    const bool other = event.type == EventType::kCompletion || event.type == EventType::kCqOverrun ||
+                       event.type == EventType::kSrqLimit;
+    return event.user == user && !other;
+  });
+  state_->count_users(qp->params(), UINT32_MAX);
+  state_->remove_qp(qpn);
+  return {};
+}
+
+Result<void> Engine::post_send(TimeNs, Qpn qpn, const SendRequest& request) {
+  QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  const AddressHandle* handle = qp->params().type == QpType::kUd ? state_->ahs.find(request.ah) : nullptr;
+  Result<void> posted = qp->post_send(request, handle == nullptr ? nullptr : &handle->address);
+  state_->settle_qp(qpn);
+  return posted;
+}
+
+Result<void> Engine::post_recv(TimeNs, Qpn qpn, const RecvRequest& request) {
+  QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  Result<void> posted = qp->post_recv(request);
+  state_->settle_qp(qpn);
+  return posted;
+}
+
+// ------------------------------------------------------------------------------------------------ packets, time
+
+void Engine::on_packet(TimeNs now, const wire::DatagramInfo& info, Bytes payload) {
+  Counters& counters = state_->core.counters;
+  ++counters.packets_received;
+  const wire::IcrcCheck check = wire::verify_icrc(info, payload);
+  if (check == wire::IcrcCheck::kBad) {
+    ++counters.icrc_errors;
+    return;
+  }
+  if (check == wire::IcrcCheck::kSolvedId) ++counters.icrc_solved_ids;
+  const std::optional<Packet> packet = parse_packet(payload.first(payload.size() - wire::kIcrcSize));
+  if (!packet) {
+    ++counters.malformed;
+    return;
+  }
+  if (((packet->bth.pkey ^ wire::kDefaultPkey) & kPkeyNumberMask) != 0) {
+    ++counters.pkey_violations;
+    return;
+  }
+  const auto found = state_->slot_of_qpn.find(packet->bth.destination_qpn);
+  if (found == state_->slot_of_qpn.end()) {
+    ++counters.unknown_qp;
+    return;
+  }
+  state_->slots[found->second].qp->on_packet(now, info, *packet);
+  state_->settle(found->second);
+}
+
+std::size_t Engine::poll_packet(TimeNs now, std::uint16_t source_port, wire::DatagramInfo& info, MutableBytes out) {
+  UCM_CHECK(out.size() >= kPacketSizeMax);
+  info = {};
+  RingQueue<Farewell>& farewells = state_->core.farewells;
+  if (!farewells.empty()) {
+    const Farewell farewell = farewells.front();
+    farewells.pop_front();
+    fill_addresses(farewell.address, info);
+    return state_->seal(source_port, info, build_farewell(farewell, out), out);
+  }
+  // A round that builds nothing leaves its QP without output, so each slot comes up once more at most.
+  while (!state_->ready.empty()) {
+    const std::uint32_t slot = state_->ready.front();
+    state_->ready.pop_front();
+    state_->slots[slot].queued = false;
+    QueuePair* qp = state_->slots[slot].qp.get();
+    if (qp == nullptr || !qp->has_output()) continue;
+    const std::size_t size = qp->build_packet(now, info, out);
+    state_->settle(slot);
+    if (size != 0) return state_->seal(source_port, info, size, out);
+  }
+  return 0;
+}
+
+std::optional<Event> Engine::poll_event() {
+  EventQueue& events = state_->core.events;
+  if (events.empty()) return std::nullopt;
+  const Event event = events.front();
+  events.pop_front();
+  return event;
+}
+
+TimeNs Engine::next_deadline() const { return state_->deadlines.next(); }
+
+void Engine::on_deadline(TimeNs now) {
+  // Each QP that is due moves its deadline beyond `now`, so each comes up once.
+  for (std::size_t left = state_->deadlines.size(); left > 0 && state_->deadlines.next() <= now; --left) {
+    const std::uint32_t slot = state_->deadlines.pop();
+    state_->slots[slot].qp->on_deadline(now);
+    state_->settle(slot);
+  }
+}
+
+void Engine::fail_all(TimeNs) {
+  for (std::uint32_t slot = 0; slot < state_->slots.size(); ++slot) {
+    if (state_->slots[slot].qp == nullptr) continue;
+    state_->slots[slot].qp->fail_with(EventType::kQpFatal);
+    state_->settle(slot);
+  }
+}
+
+const Counters& Engine::counters() const { return state_->core.counters; }
+
+}  // namespace ucm::roce

@@ -1,0 +1,54 @@
+// Memory regions: the only application memory the device ever touches. Every access names a protection domain, a key,
+// a range and a right, and is checked on its own; nothing remembers a pointer across calls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "roce/engine.h"
+
+namespace ucm::roce {
+
+enum class ScatterResult : std::uint8_t { kDone, kTooLong, kProtection };
+
+class MemoryTable {
+ public:
+  // `key` makes the keys of regions unpredictable.
+  explicit MemoryTable(const RandomKey& key) : random_(key) {}
+
+  // EINVAL: remote write or atomic access without local write (IBTA 10.6.3.1), a range that wraps, no address.
+  // ENOMEM: too many regions.
+  Result<MrKeys> add(const MrParams& params);
+  // The domain of the removed region; EINVAL when there is none with this key.
+  Result<PdId> remove(std::uint32_t key);
+
+  // The bytes of [address, address + length) with all rights in `access`; nullptr when that is not allowed.
+  std::uint8_t* find(PdId pd, std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                     std::uint32_t access) const;
+
+  // Withdraws every right of the region until it is deregistered. False when there is no such valid region, or a
+  // `remote` peer asks and the region grants it nothing anyway.
+  bool invalidate_local(PdId pd, std::uint32_t key);
+  bool invalidate_remote(PdId pd, std::uint32_t key);
+
+  // Whether every element of the list may be accessed.
+  bool allows(PdId pd, std::span<const Sge> sges, std::uint32_t access) const;
+  // Copies out.size() bytes from position `offset` of the list; false when a key or range is wrong.
+  bool gather(PdId pd, std::span<const Sge> sges, std::uint64_t offset, MutableBytes out) const;
+  // Copies `bytes` to position `offset` of the list.
+  ScatterResult scatter(PdId pd, std::span<const Sge> sges, std::uint64_t offset, Bytes bytes) const;
+
+ private:
+  struct Region {
+    MrParams params;
+    bool valid = true;
+  };
+  Random random_;
+  std::unordered_map<std::uint32_t, Region> regions_;
+};
+
+}  // namespace ucm::roce

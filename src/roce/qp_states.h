@@ -1,0 +1,60 @@
+// Which state transitions a QP may make, and which attributes each must and may set. IBTA 11.2.5.2.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "roce/engine.h"
+
+namespace ucm::roce {
+
+struct TransitionMasks {
+  std::uint32_t required = 0;
+  std::uint32_t optional = 0;
+};
+
+struct Transition {
+  QpState from;
+  QpState to;
+  TransitionMasks rc;
+  TransitionMasks ud;
+};
+
+// Every state may also go to RESET and to ERR, with no attributes. P_Key index and port are not held by this device.
+// The path MTU of a UD QP is the device's: a message may not be longer.
+inline constexpr std::array kTransitions = {
+    Transition{QpState::kReset, QpState::kInit, {.required = kQpAccess}, {.required = kQpQkey}},
+    Transition{QpState::kInit, QpState::kInit, {.optional = kQpAccess}, {.optional = kQpQkey}},
+    Transition{QpState::kInit,
+               QpState::kRtr,
+               {.required = kQpAddress | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                .optional = kQpAccess},
+               {.optional = kQpQkey | kQpPathMtu}},
+    Transition{QpState::kRtr,
+               QpState::kRts,
+               {.required = kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpSqPsn | kQpMaxRdAtomic,
+                .optional = kQpAccess | kQpMinRnrTimer},
+               {.required = kQpSqPsn, .optional = kQpQkey}},
+    Transition{QpState::kRts, QpState::kRts, {.optional = kQpAccess | kQpMinRnrTimer}, {.optional = kQpQkey}},
+    Transition{QpState::kRts, QpState::kSqd, {}, {}},
+    Transition{QpState::kSqd,
+               QpState::kSqd,
+               {.optional = kQpAccess | kQpMinRnrTimer | kQpTimeout | kQpRetryCount | kQpRnrRetry},
+               {.optional = kQpQkey}},
+    Transition{QpState::kSqd, QpState::kRts, {.optional = kQpAccess | kQpMinRnrTimer}, {.optional = kQpQkey}},
+    Transition{QpState::kSqe, QpState::kRts, {}, {.optional = kQpQkey}},
+};
+
+// Whether a QP of `type` may go from `from` to `to` setting exactly the attributes in `mask` (kQpState itself aside).
+constexpr bool transition_is_legal(QpType type, QpState from, QpState to, std::uint32_t mask) {
+  mask &= ~std::uint32_t{kQpState};
+  if (to == QpState::kReset || to == QpState::kErr) return mask == 0;
+  for (const Transition& transition : kTransitions) {
+    if (transition.from != from || transition.to != to) continue;
+    const TransitionMasks& masks = type == QpType::kRc ? transition.rc : transition.ud;
+    return (mask & masks.required) == masks.required && (mask & ~(masks.required | masks.optional)) == 0;
+  }
+  return false;
+}
+
+}  // namespace ucm::roce
