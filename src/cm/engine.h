@@ -7,17 +7,27 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 
 #include "base/bytes.h"
+#include "base/deadline_heap.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "cm/connection.h"
+#include "cm/counters.h"
+#include "cm/listeners.h"
+#include "cm/path.h"
+#include "cm/ring_queue.h"
+#include "cm/slab.h"
+#include "cm/slot_table.h"
+#include "cm/state_machine.h"
 #include "wire/address.h"
 #include "wire/cm_messages.h"
 #include "wire/ip_cm.h"
+#include "wire/mad.h"
 
 namespace ucm::cm {
 
@@ -25,35 +35,14 @@ namespace ucm::cm {
 enum class ConnectionId : std::uint64_t {};
 enum class ListenerId : std::uint64_t {};
 
-// Where a CM packet goes to or came from.
-struct Path {
-  wire::IpAddress local;
-  wire::IpAddress remote;
-  std::uint32_t ifindex = 0;  // interface of a link-local address or of the receiving port; 0 = any
-  std::uint8_t traffic_class = 0;
-  std::uint8_t hop_limit = 64;
-};
-
 struct Config {
-  RandomKey random_key{};              // comm IDs, PSNs and jitter derive from it
-  std::uint8_t shard = 0;              // 4 bit: the top bits of every comm ID
+  RandomKey random_key{};                 // comm IDs, PSNs and jitter derive from it
+  std::uint8_t shard = 0;                 // 4 bit: the top bits of every comm ID
   std::uint8_t cm_response_timeout = 20;  // advertised, exponent of 4.096 us
   std::uint8_t max_cm_retries = 15;
   std::uint8_t mra_service_timeout = 24;
   std::uint8_t target_ack_delay = 15;
   std::uint32_t connections_max = 1u << 20;
-};
-
-struct ListenParams {
-  std::uint64_t service_id = 0;
-  // The address bound, or unspecified for a wildcard. IPv4 (mapped) and IPv6 alike.
-  wire::IpAddress address;
-  bool address_family_only = true;
-  std::uint32_t ifindex = 0;  // for a link-local address
-  // The only transport accepted; another one is answered with REJ 28.
-  wire::TransportService transport = wire::TransportService::kRc;
-  std::uint32_t backlog = 1024;  // requests delivered or queued, and not yet taken with request_taken()
-  std::uint64_t user = 0;        // returned in events
 };
 
 // What one side tells the other about its QP, in REQ or REP.
@@ -70,7 +59,7 @@ struct ConnectionParams {
 };
 
 struct ConnectParams {
-  Path path;
+  Path path{};
   std::uint64_t ca_guid = 0;  // of the local device
   std::uint64_t service_id = 0;
   std::uint16_t source_port = 0;
@@ -78,20 +67,20 @@ struct ConnectParams {
   std::uint8_t path_mtu = 3;          // 1 = 256 .. 5 = 4096
   std::uint8_t packet_lifetime = 16;  // exponent of 4.096 us  // Linux >= 6.2
   std::uint32_t flow_label = 0;
-  ConnectionParams params;
-  Bytes private_data;  // at most 56; copied
+  ConnectionParams params{};
+  Bytes private_data{};  // at most 56; copied
   std::uint64_t user = 0;
 };
 
 struct AcceptParams {
   std::uint64_t ca_guid = 0;
-  ConnectionParams params;
-  Bytes private_data;  // at most 196; copied
+  ConnectionParams params{};
+  Bytes private_data{};  // at most 196; copied
 };
 
 struct RejectParams {
   wire::RejReason reason = wire::RejReason::kConsumerDefined;
-  Bytes private_data;  // at most 148; copied
+  Bytes private_data{};  // at most 148; copied
 };
 
 // All that is needed to bring a QP to RTR and RTS (cm-protocol: rdma_init_qp_attr).
@@ -125,20 +114,20 @@ enum class EventType : std::uint8_t {
 struct Event {
   EventType type{};
   ConnectionId connection{};
-  ListenerId listener{};  // kConnectRequest only
+  ListenerId listener{};   // kConnectRequest only
   std::uint64_t user = 0;  // of the connection; of the listener for kConnectRequest
   std::int32_t status = 0;
-  ConnectionParams peer;  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
+  ConnectionParams peer{};  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
   // kConnectRequest: 56 bytes after the IP CM header; kConnectResponse: 196; kRejected: 148; else empty.
   std::uint16_t private_data_size = 0;
   std::array<std::uint8_t, 196> private_data{};
   // kConnectRequest: from the IP CM header and the packet.
-  wire::IpCmHeader addresses;
-  Path path;
+  wire::IpCmHeader addresses{};
+  Path path{};
 };
 
 struct Packet {
-  Path path;
+  Path path{};
   std::array<std::uint8_t, wire::kMadSize> mad{};
 };
 
@@ -190,6 +179,120 @@ class Engine {
   TimeNs next_deadline() const;
   // Bounded work per call; call again while next_deadline() <= now.
   void on_deadline(TimeNs now);
+
+  // nullopt for an invalid handle.
+  std::optional<State> state(ConnectionId id) const;
+  const Counters& counters() const { return counters_; }
+
+  // How much the engine holds; all zero when nothing is left.
+  struct Usage {
+    std::size_t connections = 0;
+    std::size_t listeners = 0;
+    std::size_t comm_ids = 0;
+    std::size_t remote_ids = 0;
+    std::size_t remote_qps = 0;
+    std::size_t messages = 0;
+    std::size_t timers = 0;
+    bool operator==(const Usage&) const = default;
+  };
+  Usage usage() const;
+
+  // Equal for engines that will act alike: connections, listeners, timers, queues and the random sequence.
+  std::uint64_t state_hash() const;
+
+ private:
+  using Slot = std::uint32_t;
+  using Mad = std::array<std::uint8_t, wire::kMadSize>;
+  enum class Role : std::uint8_t { kActive, kPassive };
+
+  // One input to one connection, with what its action may need; null where the input has none.
+  struct Stimulus {
+    TimeNs now = 0;
+    Input input{};
+    const wire::MadHeader* header = nullptr;
+    const wire::Rep* rep = nullptr;
+    const wire::Rej* rej = nullptr;
+    std::uint8_t service_timeout = 0;
+    const AcceptParams* accept = nullptr;
+    const RejectParams* reject = nullptr;
+  };
+
+  // engine.cpp: the life of a connection.
+  Slot slot_of(ConnectionId id) const;  // Connection::kNone when invalid
+  ConnectionId handle_of(Slot slot) const;
+  ListenerId listener_handle(Listeners::Index index) const;
+  Slot create_connection(const Path& path);
+  void release_connection(Slot slot);
+  void take_request(Slot slot);
+  // The tables of peers hold what has a remote comm ID and occupies_peer().
+  void know_peer(Slot slot);
+  void forget_peer(Slot slot);
+  std::uint32_t remote_hash(const Path& path, std::uint64_t guid, std::uint32_t number) const;
+  Slot find_remote_id(const Path& path, std::uint64_t guid, std::uint32_t comm_id) const;
+  Slot find_remote_qp(const Path& path, std::uint64_t guid, std::uint32_t qpn) const;
+
+  // Looks the input up in the table, acts, and enters the next state. Errors are those of commands.
+  Result<void> step(Slot slot, const Stimulus& stimulus);
+  Result<void> command(ConnectionId id, const Stimulus& stimulus);
+  void act(Slot slot, Action action, const Stimulus& stimulus);
+  void enter(TimeNs now, Slot slot, State next);
+  void arm(TimeNs now, Slot slot);
+  void take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
+  Event& push_event(Slot slot, EventType type, Bytes private_data);
+  void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
+
+  // incoming.cpp: from a packet to the connection and its input. `path` is the way back.
+  void on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req);
+  void on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep);
+  void on_rtu(TimeNs now, const Path& path, const wire::Rtu& rtu);
+  void on_mra(TimeNs now, const Path& path, const wire::Mra& mra);
+  void on_rej(TimeNs now, const Path& path, const wire::Rej& rej);
+  void on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq);
+  void on_drep(TimeNs now, const Path& path, const wire::Drep& drep);
+  // False after having rejected the request.
+  bool path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req);
+  Listeners::Index listener_for(const Path& path, const wire::Req& req, const wire::IpCmHeader& addresses) const;
+  void deliver_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
+                       const wire::IpCmHeader& addresses, Listeners::Index listener);
+  Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
+  bool role_is(Slot slot, Role role);
+
+  // outgoing.cpp: the messages.
+  template <class Message>
+  const Mad& send(const Path& path, std::uint64_t transaction_id, const Message& message,
+                  std::uint32_t attribute_modifier = 0);
+  void keep_message(Slot slot, const Mad& mad);
+  void drop_message(Slot slot);
+  void send_req(Slot slot, const ConnectParams& params);
+  void send_rep(Slot slot, const AcceptParams& params);
+  void send_rtu(Slot slot);
+  void send_mra(Slot slot);
+  void send_rej(Slot slot, const RejectParams& params);
+  void send_rej_timeout(Slot slot);
+  void reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req, wire::RejReason reason,
+                      const wire::IpAddress* additional = nullptr);
+  void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
+  void send_dreq(Slot slot);
+  // `header` is that of the DREQ; null when it came earlier.
+  void answer_dreq(Slot slot, const wire::MadHeader* header);
+  void send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
+                 std::uint32_t remote_comm_id);
+  void send_again(Slot slot);
+  void refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request);
+  void answer_class_port_info(const Path& path, Bytes mad);
+
+  Config config_;
+  Random random_;
+  Slab<Connection> connections_;
+  Slab<Mad> messages_;
+  Listeners listeners_;
+  SlotTable by_comm_id_;
+  SlotTable by_remote_id_;  // peer and its comm ID: repeated REQ, REJ 4
+  SlotTable by_remote_qp_;  // peer and its QP: stale connections
+  DeadlineHeap timers_;     // one per connection: the next repetition, or the end of timewait
+  RingQueue<Packet> packets_;
+  RingQueue<Event> events_;
+  Counters counters_;
 };
 
 }  // namespace ucm::cm

@@ -1,0 +1,474 @@
+#include "cm/engine.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "cm/limits.h"
+#include "cm/timing.h"
+#include "wire/headers.h"
+
+namespace ucm::cm {
+namespace {
+
+constexpr unsigned kCommIdRandomBits = 28;  // below the shard's four
+constexpr std::uint32_t kCommIdRandomMask = (1u << kCommIdRandomBits) - 1;
+constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
+
+constexpr std::uint8_t from_peer(std::uint8_t exponent) { return std::min(exponent, kPeerTimeoutExponentMax); }
+
+bool fits_24_bits(std::uint32_t value) { return value <= wire::kMask24; }
+
+}  // namespace
+
+Engine::Engine(const Config& config) : config_(config), random_(config.random_key) {
+  UCM_CHECK(config.shard < 16);
+  UCM_CHECK(config.cm_response_timeout < 32 && config.max_cm_retries < 16);
+  UCM_CHECK(config.mra_service_timeout < 32 && config.target_ack_delay < 32);
+  config_.connections_max = std::min(config.connections_max, kConnectionsMax);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Handles and tables.
+
+Engine::Slot Engine::slot_of(ConnectionId id) const {
+  const auto slot = static_cast<Slot>(static_cast<std::uint64_t>(id));
+  if (slot >= connections_.capacity() || handle_of(slot) != id) return Connection::kNone;
+  return connections_[slot].state == State::kGone ? Connection::kNone : slot;
+}
+
+ConnectionId Engine::handle_of(Slot slot) const {
+  return ConnectionId{std::uint64_t{connections_[slot].generation} << 32 | slot};
+}
+
+ListenerId Engine::listener_handle(Listeners::Index index) const {
+  return ListenerId{std::uint64_t{listeners_[index].generation} << 32 | index};
+}
+
+Engine::Slot Engine::create_connection(const Path& path) {
+  const Slot slot = connections_.take();
+  Connection& c = connections_[slot];
+  const std::uint32_t generation = c.generation;
+  c = Connection{};
+  c.generation = generation;
+  c.path = path;
+  const std::uint32_t shard = std::uint32_t{config_.shard} << kCommIdRandomBits;
+  const auto unusable = [&](std::uint32_t random_bits) {
+    return random_bits == 0 || by_comm_id_.find(shard | random_bits, [](Slot) { return true; }) != SlotTable::kNone;
+  };
+  // At most one ID in 128 is taken (kConnectionsMax), so this ends at once.
+  std::uint32_t random_bits = 0;
+  while (unusable(random_bits)) random_bits = random_.next_u32() & kCommIdRandomMask;
+  c.local_comm_id = shard | random_bits;
+  c.rq_psn = random_.next_u32() & wire::kMask24;
+  by_comm_id_.insert(c.local_comm_id, slot);
+  return slot;
+}
+
+void Engine::release_connection(Slot slot) {
+  Connection& c = connections_[slot];
+  by_comm_id_.erase(c.local_comm_id, slot);
+  ++c.generation;
+  connections_.give_back(slot);
+}
+
+// A peer's numbers are the peer's choice: the hash is keyed, so that nobody can aim at one bucket.
+std::uint32_t Engine::remote_hash(const Path& path, std::uint64_t guid, std::uint32_t number) const {
+  const auto& address = path.remote.bytes;
+  std::uint64_t hash = siphash24(config_.random_key, load_be64(&address[0]));
+  hash = siphash24(config_.random_key, hash ^ load_be64(&address[8]));
+  hash = siphash24(config_.random_key, hash ^ guid);
+  return static_cast<std::uint32_t>(siphash24(config_.random_key, hash ^ number));
+}
+
+Engine::Slot Engine::find_remote_id(const Path& path, std::uint64_t guid, std::uint32_t comm_id) const {
+  return by_remote_id_.find(remote_hash(path, guid, comm_id), [&](Slot slot) {
+    const Connection& c = connections_[slot];
+    return c.remote_comm_id == comm_id && c.remote_guid == guid && same_peer(c.path, path);
+  });
+}
+
+Engine::Slot Engine::find_remote_qp(const Path& path, std::uint64_t guid, std::uint32_t qpn) const {
+  return by_remote_qp_.find(remote_hash(path, guid, qpn), [&](Slot slot) {
+    const Connection& c = connections_[slot];
+    return c.remote_qpn == qpn && c.remote_guid == guid && same_peer(c.path, path);
+  });
+}
+
+void Engine::know_peer(Slot slot) {
+  const Connection& c = connections_[slot];
+  by_remote_id_.insert(remote_hash(c.path, c.remote_guid, c.remote_comm_id), slot);
+  by_remote_qp_.insert(remote_hash(c.path, c.remote_guid, c.remote_qpn), slot);
+}
+
+void Engine::forget_peer(Slot slot) {
+  const Connection& c = connections_[slot];
+  by_remote_id_.erase(remote_hash(c.path, c.remote_guid, c.remote_comm_id), slot);
+  by_remote_qp_.erase(remote_hash(c.path, c.remote_guid, c.remote_qpn), slot);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The state machine.
+
+void Engine::arm(TimeNs now, Slot slot) {
+  const Connection& c = connections_[slot];
+  std::uint32_t wait_ms = c.retry_interval_ms;
+  if (c.state == State::kMraReqReceived || c.state == State::kMraRepReceived) {
+    wait_ms = milliseconds(from_peer(c.mra_service_timeout)) + milliseconds(from_peer(c.ack_timeout));
+  } else if (c.state == State::kTimewait) {
+    wait_ms = milliseconds(from_peer(c.ack_timeout));
+  }
+  timers_.set(slot, now + duration(wait_ms));
+}
+
+void Engine::enter(TimeNs now, Slot slot, State next) {
+  Connection& c = connections_[slot];
+  const State before = c.state;
+  if (next == before) return;
+  c.state = next;
+  if (!retransmits(next) || next == State::kDreqSent) drop_message(slot);
+  if (occupies_peer(before) && !occupies_peer(next) && c.remote_comm_id != 0) forget_peer(slot);
+  if (retransmits(next) || next == State::kTimewait) {
+    arm(now, slot);
+  } else {
+    timers_.remove(slot);
+  }
+  if (next == State::kGone) {
+    take_request(slot);
+    release_connection(slot);
+  }
+}
+
+Result<void> Engine::step(Slot slot, const Stimulus& stimulus) {
+  const State state = connections_[slot].state;
+  const Transition& to = transition(state, stimulus.input);
+  if (to.action == Action::kRefuse || to.action == Action::kRefuseConnected) {
+    return fail(to.action == Action::kRefuse ? EINVAL : EISCONN,
+                std::string(name(stimulus.input)) + " is not possible in state " + std::string(name(state)));
+  }
+  act(slot, to.action, stimulus);
+  enter(stimulus.now, slot, to.next);
+  return {};
+}
+
+void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
+  Connection& c = connections_[slot];
+  switch (action) {
+    case Action::kIgnore:
+      ++counters_.ignored;
+      return;
+    case Action::kNothing:
+      return;
+    case Action::kRefuse:
+    case Action::kRefuseConnected:
+    case Action::kImpossible:
+      UCM_CHECK(!"an input that cannot come in this state");
+      return;
+    case Action::kTakeRep:
+      return take_rep(slot, *stimulus.header, *stimulus.rep);
+    case Action::kRejectStaleRep:
+      ++counters_.rejected_stale;
+      return reject_stale_rep(slot, *stimulus.header, *stimulus.rep);
+    case Action::kWaitLonger:
+      c.mra_service_timeout = stimulus.service_timeout;
+      return;
+    case Action::kWithdrawRequest:
+      ++counters_.withdrawn;
+      return;
+    case Action::kSendMra:
+      ++counters_.duplicates_answered;
+      return send_mra(slot);
+    case Action::kSendRep:
+      return send_rep(slot, *stimulus.accept);
+    case Action::kSendRtu:
+      ++(stimulus.input == Input::kRep ? counters_.duplicates_answered : counters_.established);
+      return send_rtu(slot);
+    case Action::kResend:
+      ++counters_.duplicates_answered;
+      return send_again(slot);
+    case Action::kRetry:
+      ++counters_.retries;
+      --c.retries_left;
+      send_again(slot);
+      return arm(stimulus.now, slot);
+    case Action::kSendRej:
+      return send_rej(slot, stimulus.reject != nullptr ? *stimulus.reject : RejectParams{});
+    case Action::kSendRejTimeout:
+      return send_rej_timeout(slot);
+    case Action::kSendDreq:
+      c.retries_left = c.retries_max;
+      return send_dreq(slot);
+    case Action::kSendDrep:
+      if (stimulus.header != nullptr) ++counters_.duplicates_answered;
+      return answer_dreq(slot, stimulus.header);
+    case Action::kTakeDreq:
+      c.transaction_id = stimulus.header->transaction_id;
+      return report(slot, EventType::kDisconnected, 0);
+    case Action::kTakeCrossingDreq:
+      report(slot, EventType::kDisconnected, 0);
+      return answer_dreq(slot, stimulus.header);
+    case Action::kReportEstablished:
+      return report(slot, EventType::kEstablished, 0);
+    case Action::kReportRejected:
+      return report(slot, EventType::kRejected, static_cast<std::int32_t>(stimulus.rej->reason),
+                    stimulus.rej->private_data);
+    case Action::kReportUnreachable:
+      return report(slot, EventType::kUnreachable, -ETIMEDOUT);
+    case Action::kReportDisconnected:
+      return report(slot, EventType::kDisconnected, 0);
+    case Action::kReportDisconnectTimeout:
+      return report(slot, EventType::kDisconnected, -ETIMEDOUT);
+    case Action::kReportTimewaitExit:
+      // Linux: only after a disconnection; an application that was rejected hears no more.
+      if (c.disconnect_reported) report(slot, EventType::kTimewaitExit, 0);
+      return;
+  }
+}
+
+void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep) {
+  Connection& c = connections_[slot];
+  c.remote_comm_id = rep.local_comm_id;
+  c.remote_guid = rep.local_ca_guid;
+  c.remote_qpn = rep.local_qpn;
+  c.sq_psn = rep.starting_psn;
+  c.responder_resources = rep.initiator_depth;
+  c.initiator_depth = rep.responder_resources;
+  c.rnr_retry_count = rep.rnr_retry_count;
+  c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_lifetime);
+  know_peer(slot);
+  Event& event = push_event(slot, EventType::kConnectResponse, rep.private_data);
+  event.peer = {.qpn = rep.local_qpn,
+                .srq = rep.srq,
+                .responder_resources = rep.responder_resources,
+                .initiator_depth = rep.initiator_depth,
+                .flow_control = rep.end_to_end_flow_control,
+                .rnr_retry_count = rep.rnr_retry_count,
+                .vendor_id = rep.vendor_id,
+                .ece_options = header.attribute_modifier};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Commands.
+
+Result<ListenerId> Engine::listen(const ListenParams& params) {
+  const auto index = listeners_.add(params);
+  if (!index) return tl::unexpected(index.error());
+  return listener_handle(*index);
+}
+
+void Engine::close_listener(TimeNs now, ListenerId id) {
+  const auto index = static_cast<Listeners::Index>(static_cast<std::uint64_t>(id));
+  if (!listeners_.valid(index, static_cast<std::uint32_t>(static_cast<std::uint64_t>(id) >> 32))) return;
+  // Each destroy takes its request off the list.
+  while (!listeners_[index].untaken.empty()) destroy(now, handle_of(listeners_[index].untaken.back()));
+  listeners_.remove(index);
+}
+
+Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
+  if (params.private_data.size() > kConnectPrivateDataMax) return fail(EINVAL, "private data longer than 56 bytes");
+  if (params.path_mtu < 1 || params.path_mtu > 5) return fail(EINVAL, "path MTU is not 1 (256) to 5 (4096)");
+  if (params.packet_lifetime > 31) return fail(EINVAL, "packet lifetime exponent above 31");
+  if (params.flow_label > kFlowLabelMask) return fail(EINVAL, "flow label above 20 bits");
+  if (!fits_24_bits(params.params.qpn)) return fail(EINVAL, "QP number above 24 bits");
+  if (!fits_24_bits(params.params.vendor_id)) return fail(EINVAL, "vendor ID above 24 bits");
+  if (connections_.in_use() >= config_.connections_max) return fail(ENOMEM, "too many connections");
+  ++counters_.connects;
+  const Slot slot = create_connection(params.path);
+  Connection& c = connections_[slot];
+  c.state = State::kReqSent;
+  c.active = true;
+  c.user = params.user;
+  c.local_guid = params.ca_guid;
+  c.local_qpn = params.params.qpn;
+  c.flow_label = params.flow_label;
+  c.path_mtu = params.path_mtu;
+  c.packet_lifetime = params.packet_lifetime;
+  c.ack_timeout = std::min<std::uint8_t>(params.packet_lifetime + 1, 31);  // until REP tells the peer's ACK delay
+  c.responder_resources = params.params.responder_resources;
+  c.initiator_depth = params.params.initiator_depth;
+  c.retry_count = std::min<std::uint8_t>(params.params.retry_count, 7);
+  c.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
+  c.retry_interval_ms = 2 * milliseconds(params.packet_lifetime) + milliseconds(config_.cm_response_timeout);
+  c.retries_max = c.retries_left = config_.max_cm_retries;
+  send_req(slot, params);
+  arm(now, slot);
+  return handle_of(slot);
+}
+
+void Engine::take_request(Slot slot) {
+  Connection& c = connections_[slot];
+  if (c.listener == Connection::kNone) return;
+  auto& untaken = listeners_[c.listener].untaken;
+  const Slot last = untaken.back();
+  untaken[c.untaken_position] = last;
+  connections_[last].untaken_position = c.untaken_position;
+  untaken.pop_back();
+  c.listener = Connection::kNone;
+}
+
+void Engine::request_taken(ConnectionId id) {
+  if (const Slot slot = slot_of(id); slot != Connection::kNone) take_request(slot);
+}
+
+void Engine::set_user(ConnectionId id, std::uint64_t user) {
+  if (const Slot slot = slot_of(id); slot != Connection::kNone) connections_[slot].user = user;
+}
+
+Result<void> Engine::accept(TimeNs now, ConnectionId id, const AcceptParams& params) {
+  const bool valid = params.private_data.size() <= kAcceptPrivateDataMax && fits_24_bits(params.params.qpn) &&
+                     fits_24_bits(params.params.vendor_id);
+  if (valid) return command(id, {.now = now, .input = Input::kAccept, .accept = &params});
+  // The peer must not wait for an answer that will not come.  // Linux: same
+  if (state(id) == State::kReqReceived) (void)reject(now, id, {});
+  return fail(EINVAL, "private data longer than 196 bytes, or a QP number or vendor ID above 24 bits");
+}
+
+Result<void> Engine::command(ConnectionId id, const Stimulus& stimulus) {
+  const Slot slot = slot_of(id);
+  if (slot == Connection::kNone) return fail(EINVAL, "no such connection");
+  return step(slot, stimulus);
+}
+
+Result<void> Engine::reject(TimeNs now, ConnectionId id, const RejectParams& params) {
+  if (params.private_data.size() > kRejectPrivateDataMax) return fail(EINVAL, "private data longer than 148 bytes");
+  return command(id, {.now = now, .input = Input::kReject, .reject = &params});
+}
+
+Result<void> Engine::establish(TimeNs now, ConnectionId id) {
+  return command(id, {.now = now, .input = Input::kEstablish});
+}
+
+Result<void> Engine::notify_established(TimeNs now, ConnectionId id) {
+  return command(id, {.now = now, .input = Input::kNotify});
+}
+
+void Engine::disconnect(TimeNs now, ConnectionId id) { (void)command(id, {.now = now, .input = Input::kDisconnect}); }
+
+void Engine::destroy(TimeNs now, ConnectionId id) { (void)command(id, {.now = now, .input = Input::kDestroy}); }
+
+std::optional<QpParameters> Engine::qp_parameters(ConnectionId id) const {
+  const Slot slot = slot_of(id);
+  if (slot == Connection::kNone) return std::nullopt;
+  const Connection& c = connections_[slot];
+  return QpParameters{.local_qpn = c.local_qpn,
+                      .dest_qpn = c.remote_qpn,
+                      .rq_psn = c.rq_psn,
+                      .sq_psn = c.sq_psn,
+                      .path_mtu = c.path_mtu,
+                      .responder_resources = c.responder_resources,
+                      .initiator_depth = c.initiator_depth,
+                      .retry_count = c.retry_count,
+                      .rnr_retry_count = c.rnr_retry_count,
+                      .ack_timeout = c.ack_timeout,
+                      .flow_label = c.flow_label,
+                      .traffic_class = c.path.traffic_class,
+                      .hop_limit = c.path.hop_limit,
+                      .dest_known = c.remote_comm_id != 0};
+}
+
+std::optional<State> Engine::state(ConnectionId id) const {
+  const Slot slot = slot_of(id);
+  if (slot == Connection::kNone) return std::nullopt;
+  return connections_[slot].state;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Events, packets, time.
+
+Event& Engine::push_event(Slot slot, EventType type, Bytes private_data) {
+  Event& event = events_.push();
+  event.type = type;
+  event.connection = handle_of(slot);
+  event.user = connections_[slot].user;
+  event.private_data_size = static_cast<std::uint16_t>(private_data.size());
+  std::copy(private_data.begin(), private_data.end(), event.private_data.begin());
+  return event;
+}
+
+void Engine::report(Slot slot, EventType type, std::int32_t status, Bytes private_data) {
+  push_event(slot, type, private_data).status = status;
+  switch (type) {
+    case EventType::kEstablished:
+      ++counters_.established;
+      break;
+    case EventType::kRejected:
+      ++counters_.rejected;
+      break;
+    case EventType::kUnreachable:
+      ++counters_.unreachable;
+      break;
+    case EventType::kDisconnected:
+      connections_[slot].disconnect_reported = true;
+      ++(status == 0 ? counters_.disconnected : counters_.disconnect_timeouts);
+      break;
+    case EventType::kConnectRequest:
+    case EventType::kConnectResponse:
+    case EventType::kTimewaitExit:
+      break;
+  }
+}
+
+std::optional<Packet> Engine::poll_packet() {
+  if (packets_.empty()) return std::nullopt;
+  std::optional<Packet> packet = packets_.front();
+  packets_.pop();
+  return packet;
+}
+
+std::optional<Event> Engine::poll_event() {
+  // What was destroyed in the meantime has no events any more.
+  while (!events_.empty() && slot_of(events_.front().connection) == Connection::kNone) events_.pop();
+  if (events_.empty()) return std::nullopt;
+  std::optional<Event> event = events_.front();
+  events_.pop();
+  return event;
+}
+
+TimeNs Engine::next_deadline() const { return timers_.next(); }
+
+void Engine::on_deadline(TimeNs now) {
+  for (std::size_t i = 0; i < kTimersPerCall && timers_.next() <= now; ++i) {
+    const Slot slot = timers_.pop();
+    const Connection& c = connections_[slot];
+    const Input input = c.state == State::kTimewait ? Input::kTimewaitOver
+                        : c.retries_left > 0        ? Input::kRetryDue
+                                                    : Input::kRetriesExhausted;
+    (void)step(slot, {.now = now, .input = input});
+  }
+}
+
+Engine::Usage Engine::usage() const {
+  return {.connections = connections_.in_use(),
+          .listeners = listeners_.size(),
+          .comm_ids = by_comm_id_.size(),
+          .remote_ids = by_remote_id_.size(),
+          .remote_qps = by_remote_qp_.size(),
+          .messages = messages_.in_use(),
+          .timers = timers_.size()};
+}
+
+std::uint64_t Engine::state_hash() const {
+  StateHash hash;
+  listeners_.add_to(hash);
+  for (Slot slot = 0; slot < connections_.capacity(); ++slot) {
+    const Connection& c = connections_[slot];
+    hash.add(c.generation);
+    hash.add(c.state);
+    if (c.state == State::kGone) continue;
+    c.add_to(hash);
+    hash.add(timers_.deadline_of(slot));
+    if (c.message != Connection::kNone) hash.add(Bytes(messages_[c.message]));
+  }
+  for (std::size_t i = 0; i < packets_.size(); ++i) hash.add(Bytes(packets_[i].mad));
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    hash.add(events_[i].type);
+    hash.add(events_[i].connection);
+    hash.add(events_[i].status);
+  }
+  Random random = random_;
+  hash.add(random.next());
+  return hash.value();
+}
+
+}  // namespace ucm::cm

@@ -1,0 +1,290 @@
+// From a packet to the connection it belongs to, and to the state machine's input.
+#include <algorithm>
+
+#include "cm/engine.h"
+#include "cm/limits.h"
+#include "cm/timing.h"
+
+namespace ucm::cm {
+namespace {
+
+constexpr std::uint16_t kPkeyNumberMask = 0x7FFF;  // without the membership bit
+
+// A reply goes back where the packet came from, with nothing copied from what the peer chose.
+Path reply_path(const Path& path) {
+  return {.local = path.local, .remote = path.remote, .ifindex = path.ifindex, .traffic_class = 0, .hop_limit = 64};
+}
+
+// Linux: no broadcast, multicast or unspecified address; loopback is for packets of this host.
+bool is_plausible(const wire::IpAddress& address, const Path& path) {
+  constexpr auto kBroadcast = wire::IpAddress::ipv4(0xFFFFFFFF);
+  if (address.is_unspecified() || address.is_multicast() || address == kBroadcast) return false;
+  return !address.is_loopback() || path.remote.is_loopback();
+}
+
+}  // namespace
+
+void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
+  ++counters_.packets_received;
+  if (mad.size() != wire::kMadSize) {
+    ++counters_.bad_size;
+    return;
+  }
+  const auto header = *wire::MadHeader::parse(mad);
+  if (header.base_version != wire::kMadBaseVersion || header.management_class != wire::kMadClassCm ||
+      header.class_version != wire::kMadClassVersionCm) {
+    ++counters_.bad_header;
+    return;
+  }
+  const Path reply = reply_path(path);
+  if (header.method == wire::kMadMethodGet && header.attribute == wire::Attribute::kClassPortInfo) {
+    ++counters_.class_port_info_answered;
+    return answer_class_port_info(reply, mad);
+  }
+  if (header.method != wire::kMadMethodSend) {
+    ++counters_.bad_header;
+    return;
+  }
+  // Every payload of this size parses.
+  const Bytes payload = mad.subspan(wire::MadHeader::kSize);
+  switch (header.attribute) {
+    case wire::Attribute::kReq:
+      return on_req(now, reply, header, *wire::Req::parse(payload));
+    case wire::Attribute::kMra:
+      return on_mra(now, reply, *wire::Mra::parse(payload));
+    case wire::Attribute::kRej:
+      return on_rej(now, reply, *wire::Rej::parse(payload));
+    case wire::Attribute::kRep:
+      return on_rep(now, reply, header, *wire::Rep::parse(payload));
+    case wire::Attribute::kRtu:
+      return on_rtu(now, reply, *wire::Rtu::parse(payload));
+    case wire::Attribute::kDreq:
+      return on_dreq(now, reply, header, *wire::Dreq::parse(payload));
+    case wire::Attribute::kDrep:
+      return on_drep(now, reply, *wire::Drep::parse(payload));
+    case wire::Attribute::kSidrReq:
+      ++counters_.sidr_refused;
+      return refuse_sidr(reply, header, *wire::SidrReq::parse(payload));
+    case wire::Attribute::kLap:
+    case wire::Attribute::kApr:
+    case wire::Attribute::kSidrRep:
+      ++counters_.unsupported;
+      return;
+    case wire::Attribute::kClassPortInfo:
+      break;
+  }
+  ++counters_.unknown_attribute;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Requests.
+
+// The order of the checks decides which reason the peer hears.  // Linux: same
+void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req) {
+  if (req.local_comm_id == 0) {
+    ++counters_.bad_message;
+    return;
+  }
+  if (const Slot slot = find_remote_id(path, req.local_ca_guid, req.local_comm_id); slot != Connection::kNone) {
+    if (role_is(slot, Role::kPassive)) (void)step(slot, {.now = now, .input = Input::kReq, .header = &header});
+    return;
+  }
+  if (const Slot slot = find_remote_qp(path, req.local_ca_guid, req.local_qpn); slot != Connection::kNone) {
+    ++counters_.rejected_stale;
+    reject_request(path, header, req, wire::RejReason::kStaleConnection);
+    (void)step(slot, {.now = now, .input = Input::kPeerForgot});
+    return;
+  }
+  if (!listeners_.has_service(req.service_id)) {
+    ++counters_.rejected_no_listener;
+    return reject_request(path, header, req, wire::RejReason::kInvalidServiceId);
+  }
+  if (!path_is_usable(path, header, req)) return;
+  const auto addresses = *wire::IpCmHeader::parse(req.private_data);
+  const Listeners::Index listener = listener_for(path, req, addresses);
+  if (listener == Listeners::kNone) {
+    ++counters_.rejected_not_for_us;
+    return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
+  }
+  if (listeners_[listener].untaken.size() >= listeners_[listener].params.backlog) {
+    ++counters_.backlog_full;
+    return;
+  }
+  if (connections_.in_use() >= config_.connections_max) {
+    ++counters_.connections_full;
+    return;
+  }
+  deliver_request(path, header, req, addresses, listener);
+}
+
+bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req) {
+  if (req.primary.remote_gid != path.local || (req.pkey & kPkeyNumberMask) != kPkeyNumberMask) {
+    ++counters_.rejected_gid;
+    reject_request(path, header, req, wire::RejReason::kInvalidGid, &path.local);
+    return false;
+  }
+  if (req.alternate.local_lid != 0) {
+    ++counters_.rejected_alternate_path;
+    reject_request(path, header, req, wire::RejReason::kInvalidAlternateGid, &req.primary.remote_gid);
+    return false;
+  }
+  if (req.path_mtu < 1 || req.path_mtu > 5) {
+    ++counters_.rejected_mtu;
+    reject_request(path, header, req, wire::RejReason::kInvalidMtu);
+    return false;
+  }
+  return true;
+}
+
+Listeners::Index Engine::listener_for(const Path& path, const wire::Req& req, const wire::IpCmHeader& addresses) const {
+  const bool valid = addresses.version == 0 && (addresses.ip_version == 4 || addresses.ip_version == 6) &&
+                     is_plausible(addresses.source, path) && is_plausible(addresses.destination, path);
+  if (!valid) return Listeners::kNone;
+  const Listeners::Index listener = listeners_.match(req.service_id, addresses, path);
+  if (listener == Listeners::kNone || listeners_[listener].params.transport != req.transport_service) {
+    return Listeners::kNone;
+  }
+  return listener;
+}
+
+void Engine::deliver_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
+                             const wire::IpCmHeader& addresses, Listeners::Index listener) {
+  ++counters_.requests;
+  Path answer = path;
+  answer.traffic_class = req.primary.traffic_class;
+  if (req.primary.hop_limit != 0) answer.hop_limit = req.primary.hop_limit;
+  const Slot slot = create_connection(answer);
+  Connection& c = connections_[slot];
+  c.state = State::kReqReceived;
+  c.transaction_id = header.transaction_id;
+  c.remote_comm_id = req.local_comm_id;
+  c.remote_guid = req.local_ca_guid;
+  c.remote_qpn = req.local_qpn;
+  c.sq_psn = req.starting_psn;
+  c.flow_label = req.primary.flow_label;
+  c.path_mtu = req.path_mtu;
+  c.responder_resources = req.initiator_depth;
+  c.initiator_depth = req.responder_resources;
+  c.retry_count = req.retry_count;
+  c.rnr_retry_count = req.rnr_retry_count;
+  c.ack_timeout = std::max<std::uint8_t>(req.primary.local_ack_timeout, 1);
+  c.retry_interval_ms = milliseconds(std::min(req.local_cm_response_timeout, kPeerTimeoutExponentMax));
+  c.retries_max = req.max_cm_retries;
+  know_peer(slot);
+  auto& untaken = listeners_[listener].untaken;
+  c.listener = listener;
+  c.untaken_position = static_cast<std::uint32_t>(untaken.size());
+  untaken.push_back(slot);
+
+  Event& event = push_event(slot, EventType::kConnectRequest, Bytes(req.private_data).subspan(wire::IpCmHeader::kSize));
+  event.listener = listener_handle(listener);
+  event.user = listeners_[listener].params.user;
+  event.addresses = addresses;
+  event.path = answer;
+  event.peer = {.qpn = req.local_qpn,
+                .srq = req.srq,
+                .responder_resources = req.responder_resources,
+                .initiator_depth = req.initiator_depth,
+                .flow_control = req.end_to_end_flow_control,
+                .retry_count = req.retry_count,
+                .rnr_retry_count = req.rnr_retry_count,
+                .vendor_id = req.vendor_id,
+                .ece_options = header.attribute_modifier};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Messages of a connection.
+
+// By both comm IDs, the remote one 0 while it is not known, and only from the peer's address: a guessed ID is no use
+// to a third party. Counts what does not fit.
+Engine::Slot Engine::find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id) {
+  const Slot slot = by_comm_id_.find(
+      local_comm_id, [&](Slot candidate) { return connections_[candidate].remote_comm_id == remote_comm_id; });
+  if (slot == SlotTable::kNone) {
+    ++counters_.unknown_connection;
+    return Connection::kNone;
+  }
+  if (!same_peer(connections_[slot].path, path)) {
+    ++counters_.wrong_source;
+    return Connection::kNone;
+  }
+  return slot;
+}
+
+bool Engine::role_is(Slot slot, Role role) {
+  if (connections_[slot].active == (role == Role::kActive)) return true;
+  ++counters_.wrong_role;
+  return false;
+}
+
+void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep) {
+  if (rep.local_comm_id == 0) {
+    ++counters_.bad_message;
+    return;
+  }
+  const bool repeated = find_remote_id(path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
+  const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
+  if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
+  Input input = Input::kRep;
+  const Slot holder = find_remote_qp(path, rep.local_ca_guid, rep.local_qpn);
+  if (!repeated && holder != Connection::kNone) {
+    (void)step(holder, {.now = now, .input = Input::kPeerForgot});
+    input = Input::kRepStale;
+  }
+  (void)step(slot, {.now = now, .input = input, .header = &header, .rep = &rep});
+}
+
+void Engine::on_rtu(TimeNs now, const Path& path, const wire::Rtu& rtu) {
+  const Slot slot = find_connection(path, rtu.remote_comm_id, rtu.local_comm_id);
+  if (slot != Connection::kNone && role_is(slot, Role::kPassive)) (void)step(slot, {.now = now, .input = Input::kRtu});
+}
+
+// MRA of a REQ comes before its sender's comm ID is known; MRA of a REP after.
+void Engine::on_mra(TimeNs now, const Path& path, const wire::Mra& mra) {
+  const bool of_req = mra.message == wire::MessageKind::kReq;
+  const Slot slot = find_connection(path, mra.remote_comm_id, of_req ? 0 : mra.local_comm_id);
+  if (slot == Connection::kNone || !role_is(slot, of_req ? Role::kActive : Role::kPassive)) return;
+  (void)step(slot, {.now = now, .input = Input::kMra, .service_timeout = mra.service_timeout});
+}
+
+void Engine::on_rej(TimeNs now, const Path& path, const wire::Rej& rej) {
+  Slot slot = Connection::kNone;
+  if (rej.reason == wire::RejReason::kTimeout && rej.remote_comm_id == 0) {
+    slot = find_remote_id(path, load_be64(rej.ari.data()), rej.local_comm_id);
+    if (slot == Connection::kNone) ++counters_.unknown_connection;
+  } else {
+    // Linux: a REJ of a REQ has any local comm ID
+    slot = find_connection(path, rej.remote_comm_id, rej.message == wire::MessageKind::kReq ? 0 : rej.local_comm_id);
+  }
+  if (slot == Connection::kNone) return;
+  const Input input = rej.reason == wire::RejReason::kStaleConnection ? Input::kRejStale : Input::kRej;
+  (void)step(slot, {.now = now, .input = input, .rej = &rej});
+}
+
+void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq) {
+  const Slot slot = by_comm_id_.find(dreq.remote_comm_id, [&](Slot candidate) {
+    return connections_[candidate].remote_comm_id == dreq.local_comm_id;
+  });
+  // A connection that is gone here is what the peer wants: say so.
+  if (slot == SlotTable::kNone) {
+    ++counters_.unknown_dreqs_answered;
+    return send_drep(path, header.transaction_id, dreq.remote_comm_id, dreq.local_comm_id);
+  }
+  const Connection& c = connections_[slot];
+  if (!same_peer(c.path, path)) {
+    ++counters_.wrong_source;
+    return;
+  }
+  if (dreq.remote_qpn != c.local_qpn) {
+    ++counters_.wrong_qpn;
+    return;
+  }
+  (void)step(slot, {.now = now, .input = Input::kDreq, .header = &header});
+}
+
+void Engine::on_drep(TimeNs now, const Path& path, const wire::Drep& drep) {
+  const Slot slot = find_connection(path, drep.remote_comm_id, drep.local_comm_id);
+  if (slot != Connection::kNone) (void)step(slot, {.now = now, .input = Input::kDrep});
+}
+
+}  // namespace ucm::cm

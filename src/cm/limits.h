@@ -1,0 +1,29 @@
+// The CM engine's limits, each with its reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ucm::cm {
+
+// Comm IDs have 28 random bits beside the shard. Twice this number would still leave 99 % of them free, so that a
+// free one is found at the first try and a guess hits nothing.
+inline constexpr std::uint32_t kConnectionsMax = 1u << 21;
+
+inline constexpr std::uint32_t kListenersMax = 1u << 16;  // one per port number of one address is plenty
+
+// A listener's own choice ends here: an untaken request costs about half a kilobyte.
+inline constexpr std::uint32_t kBacklogMax = 1u << 16;
+
+// Timers handled in one on_deadline(), so that a storm of them delays a packet by some microseconds only.
+inline constexpr std::size_t kTimersPerCall = 64;
+
+// The largest exponent taken from a peer's message, 65.5 s. It is the kernel's own largest (MRA); 31 would let one
+// packet hold state for hours.
+inline constexpr std::uint8_t kPeerTimeoutExponentMax = 24;
+
+inline constexpr std::size_t kConnectPrivateDataMax = 56;  // REQ 92 less the 36 of the IP CM header
+inline constexpr std::size_t kAcceptPrivateDataMax = 196;  // REP
+inline constexpr std::size_t kRejectPrivateDataMax = 148;  // REJ
+
+}  // namespace ucm::cm

@@ -1,0 +1,236 @@
+// The messages an engine sends. IBTA 12.6; constant fields are those of Linux over RoCE.
+#include <algorithm>
+
+#include "cm/engine.h"
+#include "cm/limits.h"
+#include "cm/timing.h"
+#include "wire/headers.h"
+
+namespace ucm::cm {
+namespace {
+
+constexpr std::uint16_t kPermissiveLid = 0xFFFF;  // RoCE has no LIDs
+constexpr std::uint64_t kTransactionIdAgent = 2;  // upper half of every transaction ID, as of one agent of Linux
+
+// The lower half is the comm ID, byte-swapped on the wire.  // Linux: same
+std::uint64_t transaction_id_of(std::uint32_t comm_id) {
+  const std::uint32_t swapped = comm_id >> 24 | (comm_id >> 8 & 0xFF00) | (comm_id << 8 & 0xFF0000) | comm_id << 24;
+  return kTransactionIdAgent << 32 | swapped;
+}
+
+void copy_into(MutableBytes field, Bytes data) { std::copy(data.begin(), data.end(), field.begin()); }
+
+}  // namespace
+
+template <class Message>
+const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, const Message& message,
+                                std::uint32_t attribute_modifier) {
+  ++counters_.packets_sent;
+  Packet& packet = packets_.push();
+  packet.path = path;
+  const wire::MadHeader header{
+      .transaction_id = transaction_id, .attribute = Message::kAttribute, .attribute_modifier = attribute_modifier};
+  header.emit(MutableBytes(packet.mad).first(wire::MadHeader::kSize));
+  message.emit(MutableBytes(packet.mad).subspan(wire::MadHeader::kSize));
+  return packet.mad;
+}
+
+void Engine::keep_message(Slot slot, const Mad& mad) {
+  Connection& c = connections_[slot];
+  if (c.message == Connection::kNone) c.message = messages_.take();
+  messages_[c.message] = mad;
+}
+
+void Engine::drop_message(Slot slot) {
+  Connection& c = connections_[slot];
+  if (c.message == Connection::kNone) return;
+  messages_.give_back(c.message);
+  c.message = Connection::kNone;
+}
+
+void Engine::send_req(Slot slot, const ConnectParams& params) {
+  Connection& c = connections_[slot];
+  c.transaction_id = transaction_id_of(c.local_comm_id);
+  wire::Req req;
+  req.local_comm_id = c.local_comm_id;
+  req.vendor_id = params.params.vendor_id;
+  req.service_id = params.service_id;
+  req.local_ca_guid = c.local_guid;
+  req.local_qpn = c.local_qpn;
+  req.responder_resources = c.responder_resources;
+  req.initiator_depth = c.initiator_depth;
+  req.remote_cm_response_timeout = config_.cm_response_timeout;
+  req.transport_service = params.transport;
+  req.end_to_end_flow_control = params.params.flow_control;
+  req.starting_psn = c.rq_psn;
+  req.local_cm_response_timeout = config_.cm_response_timeout;
+  req.retry_count = c.retry_count;
+  req.pkey = wire::kDefaultPkey;
+  req.path_mtu = c.path_mtu;
+  req.rnr_retry_count = c.rnr_retry_count;
+  req.max_cm_retries = config_.max_cm_retries;
+  req.srq = params.params.srq;
+  req.primary = {.local_lid = kPermissiveLid,
+                 .remote_lid = kPermissiveLid,
+                 .local_gid = c.path.local,
+                 .remote_gid = c.path.remote,
+                 .flow_label = c.flow_label,
+                 .traffic_class = c.path.traffic_class,
+                 .hop_limit = c.path.hop_limit,
+                 .local_ack_timeout = ack_timeout(config_.target_ack_delay, c.packet_lifetime)};
+  const wire::IpCmHeader addresses{.ip_version = static_cast<std::uint8_t>(c.path.remote.is_ipv4() ? 4 : 6),
+                                   .source_port = params.source_port,
+                                   .source = c.path.local,
+                                   .destination = c.path.remote};
+  const MutableBytes private_data(req.private_data);
+  addresses.emit(private_data.first(wire::IpCmHeader::kSize));
+  copy_into(private_data.subspan(wire::IpCmHeader::kSize), params.private_data);
+  keep_message(slot, send(c.path, c.transaction_id, req, params.params.ece_options));
+}
+
+void Engine::send_rep(Slot slot, const AcceptParams& params) {
+  Connection& c = connections_[slot];
+  c.local_guid = params.ca_guid;
+  c.local_qpn = params.params.qpn;
+  c.responder_resources = params.params.responder_resources;
+  c.initiator_depth = params.params.initiator_depth;
+  c.retries_left = c.retries_max;
+  wire::Rep rep;
+  rep.local_comm_id = c.local_comm_id;
+  rep.remote_comm_id = c.remote_comm_id;
+  rep.local_qpn = c.local_qpn;
+  rep.vendor_id = params.params.vendor_id;
+  rep.starting_psn = c.rq_psn;
+  rep.responder_resources = c.responder_resources;
+  rep.initiator_depth = c.initiator_depth;
+  rep.target_ack_delay = config_.target_ack_delay;
+  rep.end_to_end_flow_control = params.params.flow_control;
+  rep.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
+  rep.srq = params.params.srq;
+  rep.local_ca_guid = c.local_guid;
+  copy_into(rep.private_data, params.private_data);
+  keep_message(slot, send(c.path, c.transaction_id, rep, params.params.ece_options));
+}
+
+void Engine::send_rtu(Slot slot) {
+  const Connection& c = connections_[slot];
+  wire::Rtu rtu;
+  rtu.local_comm_id = c.local_comm_id;
+  rtu.remote_comm_id = c.remote_comm_id;
+  send(c.path, c.transaction_id, rtu);
+}
+
+void Engine::send_mra(Slot slot) {
+  const Connection& c = connections_[slot];
+  wire::Mra mra;
+  mra.local_comm_id = c.local_comm_id;
+  mra.remote_comm_id = c.remote_comm_id;
+  mra.message = c.active ? wire::MessageKind::kRep : wire::MessageKind::kReq;
+  mra.service_timeout = config_.mra_service_timeout;
+  send(c.path, c.transaction_id, mra);
+}
+
+void Engine::send_rej(Slot slot, const RejectParams& params) {
+  const Connection& c = connections_[slot];
+  wire::Rej rej;
+  rej.local_comm_id = c.local_comm_id;
+  rej.remote_comm_id = c.remote_comm_id;
+  rej.message = c.state == State::kReqReceived   ? wire::MessageKind::kReq
+                : c.state == State::kRepReceived ? wire::MessageKind::kRep
+                                                 : wire::MessageKind::kOther;
+  rej.reason = params.reason;
+  copy_into(rej.private_data, params.private_data);
+  send(c.path, c.transaction_id, rej);
+}
+
+// The peer knows neither whether we got an ID for it nor which: it finds its half by our GUID and our ID.
+void Engine::send_rej_timeout(Slot slot) {
+  const Connection& c = connections_[slot];
+  wire::Rej rej;
+  rej.local_comm_id = c.local_comm_id;
+  rej.message = wire::MessageKind::kOther;
+  rej.reason = wire::RejReason::kTimeout;
+  rej.ari_length = sizeof(c.local_guid);
+  store_be64(rej.ari.data(), c.local_guid);
+  send(c.path, c.transaction_id, rej);
+}
+
+void Engine::reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
+                            wire::RejReason reason, const wire::IpAddress* additional) {
+  wire::Rej rej;
+  rej.remote_comm_id = req.local_comm_id;
+  rej.message = wire::MessageKind::kReq;
+  rej.reason = reason;
+  if (additional != nullptr) {
+    rej.ari_length = static_cast<std::uint8_t>(additional->bytes.size());
+    copy_into(rej.ari, additional->bytes);
+  }
+  send(path, header.transaction_id, rej);
+}
+
+void Engine::reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep) {
+  const Connection& c = connections_[slot];
+  wire::Rej rej;
+  rej.local_comm_id = c.local_comm_id;
+  rej.remote_comm_id = rep.local_comm_id;
+  rej.message = wire::MessageKind::kRep;
+  rej.reason = wire::RejReason::kStaleConnection;
+  send(c.path, header.transaction_id, rej);
+}
+
+void Engine::send_dreq(Slot slot) {
+  Connection& c = connections_[slot];
+  c.transaction_id = transaction_id_of(c.local_comm_id);
+  wire::Dreq dreq;
+  dreq.local_comm_id = c.local_comm_id;
+  dreq.remote_comm_id = c.remote_comm_id;
+  dreq.remote_qpn = c.remote_qpn;
+  send(c.path, c.transaction_id, dreq);
+}
+
+void Engine::answer_dreq(Slot slot, const wire::MadHeader* header) {
+  Connection& c = connections_[slot];
+  if (header != nullptr) c.transaction_id = header->transaction_id;
+  send_drep(c.path, c.transaction_id, c.local_comm_id, c.remote_comm_id);
+}
+
+void Engine::send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
+                       std::uint32_t remote_comm_id) {
+  wire::Drep drep;
+  drep.local_comm_id = local_comm_id;
+  drep.remote_comm_id = remote_comm_id;
+  send(path, transaction_id, drep);
+}
+
+// DREQ is made anew, byte for byte the same; REQ and REP hold the application's data and were kept.
+void Engine::send_again(Slot slot) {
+  const Connection& c = connections_[slot];
+  if (c.state == State::kDreqSent) return send_dreq(slot);
+  ++counters_.packets_sent;
+  Packet& packet = packets_.push();
+  packet.path = c.path;
+  packet.mad = messages_[c.message];
+}
+
+void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request) {
+  wire::SidrRep rep;
+  rep.request_id = request.request_id;
+  rep.status = wire::SidrStatus::kUnsupportedServiceId;
+  rep.service_id = request.service_id;
+  send(path, header.transaction_id, rep);
+}
+
+// Linux: the request comes back as GetResp with status "method or attribute not supported".
+void Engine::answer_class_port_info(const Path& path, Bytes mad) {
+  constexpr std::uint16_t kStatusUnsupported = 0x000C;
+  ++counters_.packets_sent;
+  Packet& packet = packets_.push();
+  packet.path = path;
+  std::copy(mad.begin(), mad.end(), packet.mad.begin());
+  auto header = *wire::MadHeader::parse(mad);
+  header.method = wire::kMadMethodGetResp;
+  header.status = kStatusUnsupported;
+  header.emit(MutableBytes(packet.mad).first(wire::MadHeader::kSize));
+}
+
+}  // namespace ucm::cm

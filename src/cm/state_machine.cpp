@@ -1,0 +1,216 @@
+#include "cm/state_machine.h"
+
+namespace ucm::cm {
+namespace {
+
+struct Rule {
+  State state;
+  Input input;
+  Action action;
+  State next;
+};
+
+// Everything that is not the default of its input (see default_action).
+constexpr Rule kRules[] = {
+    {State::kReqSent, Input::kReq, Action::kImpossible, State::kReqSent},
+    {State::kReqSent, Input::kRep, Action::kTakeRep, State::kRepReceived},
+    {State::kReqSent, Input::kRepStale, Action::kRejectStaleRep, State::kReqSent},
+    {State::kReqSent, Input::kMra, Action::kWaitLonger, State::kMraReqReceived},
+    {State::kReqSent, Input::kRej, Action::kReportRejected, State::kIdle},
+    {State::kReqSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kReqSent, Input::kPeerForgot, Action::kImpossible, State::kReqSent},
+    {State::kReqSent, Input::kDestroy, Action::kSendRejTimeout, State::kGone},
+    {State::kReqSent, Input::kRetryDue, Action::kRetry, State::kReqSent},
+    {State::kReqSent, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
+
+    {State::kMraReqReceived, Input::kReq, Action::kImpossible, State::kMraReqReceived},
+    {State::kMraReqReceived, Input::kRep, Action::kTakeRep, State::kRepReceived},
+    {State::kMraReqReceived, Input::kRepStale, Action::kRejectStaleRep, State::kMraReqReceived},
+    {State::kMraReqReceived, Input::kRej, Action::kReportRejected, State::kIdle},
+    {State::kMraReqReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kMraReqReceived, Input::kPeerForgot, Action::kImpossible, State::kMraReqReceived},
+    {State::kMraReqReceived, Input::kDestroy, Action::kSendRejTimeout, State::kGone},
+    {State::kMraReqReceived, Input::kRetryDue, Action::kRetry, State::kMraReqReceived},
+    {State::kMraReqReceived, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
+
+    {State::kRepReceived, Input::kRep, Action::kSendMra, State::kRepReceived},
+    {State::kRepReceived, Input::kRej, Action::kReportRejected, State::kTimewait},
+    {State::kRepReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kRepReceived, Input::kReject, Action::kSendRej, State::kIdle},
+    {State::kRepReceived, Input::kEstablish, Action::kSendRtu, State::kEstablished},
+    {State::kRepReceived, Input::kDestroy, Action::kSendRej, State::kGone},
+
+    // The application hears of nothing between the request and accept(), which then fails.  // Linux: same
+    {State::kReqReceived, Input::kReq, Action::kSendMra, State::kReqReceived},
+    {State::kReqReceived, Input::kRej, Action::kWithdrawRequest, State::kIdle},
+    {State::kReqReceived, Input::kRejStale, Action::kWithdrawRequest, State::kTimewait},
+    {State::kReqReceived, Input::kAccept, Action::kSendRep, State::kRepSent},
+    {State::kReqReceived, Input::kReject, Action::kSendRej, State::kIdle},
+    {State::kReqReceived, Input::kDestroy, Action::kSendRej, State::kGone},
+
+    // A repeated REQ says that the REP was lost. Linux waits for its own timer; a Linux peer takes the REP gladly.
+    {State::kRepSent, Input::kReq, Action::kResend, State::kRepSent},
+    {State::kRepSent, Input::kRtu, Action::kReportEstablished, State::kEstablished},
+    {State::kRepSent, Input::kMra, Action::kWaitLonger, State::kMraRepReceived},
+    {State::kRepSent, Input::kRej, Action::kReportRejected, State::kIdle},
+    {State::kRepSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kRepSent, Input::kDreq, Action::kTakeDreq, State::kDreqReceived},
+    {State::kRepSent, Input::kReject, Action::kSendRej, State::kTimewait},
+    {State::kRepSent, Input::kNotify, Action::kReportEstablished, State::kEstablished},
+    {State::kRepSent, Input::kDestroy, Action::kSendRej, State::kGone},
+    {State::kRepSent, Input::kRetryDue, Action::kRetry, State::kRepSent},
+    {State::kRepSent, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
+
+    {State::kMraRepReceived, Input::kRtu, Action::kReportEstablished, State::kEstablished},
+    {State::kMraRepReceived, Input::kRej, Action::kReportRejected, State::kIdle},
+    {State::kMraRepReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kMraRepReceived, Input::kDreq, Action::kTakeDreq, State::kDreqReceived},
+    {State::kMraRepReceived, Input::kReject, Action::kSendRej, State::kTimewait},
+    {State::kMraRepReceived, Input::kNotify, Action::kReportEstablished, State::kEstablished},
+    {State::kMraRepReceived, Input::kDestroy, Action::kSendRej, State::kGone},
+    {State::kMraRepReceived, Input::kRetryDue, Action::kRetry, State::kMraRepReceived},
+    {State::kMraRepReceived, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
+
+    {State::kEstablished, Input::kRep, Action::kSendRtu, State::kEstablished},
+    {State::kEstablished, Input::kRej, Action::kReportRejected, State::kTimewait},
+    {State::kEstablished, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kEstablished, Input::kDreq, Action::kTakeDreq, State::kDreqReceived},
+    {State::kEstablished, Input::kPeerForgot, Action::kSendDreq, State::kDreqSent},
+    {State::kEstablished, Input::kNotify, Action::kRefuseConnected, State::kEstablished},
+    {State::kEstablished, Input::kDisconnect, Action::kSendDreq, State::kDreqSent},
+    {State::kEstablished, Input::kDestroy, Action::kSendDreq, State::kGone},
+
+    // Linux goes to DREQ_RCVD on the crossing DREQ and drops the peer's repetitions until the application, which has
+    // asked for the end already, asks again. UCM answers; Linux takes the DREP in DREQ_SENT and in DREQ_RCVD alike.
+    {State::kDreqSent, Input::kRej, Action::kReportRejected, State::kTimewait},
+    {State::kDreqSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    {State::kDreqSent, Input::kDreq, Action::kTakeCrossingDreq, State::kTimewait},
+    {State::kDreqSent, Input::kDrep, Action::kReportDisconnected, State::kTimewait},
+    {State::kDreqSent, Input::kDestroy, Action::kNothing, State::kGone},
+    {State::kDreqSent, Input::kRetryDue, Action::kRetry, State::kDreqSent},
+    {State::kDreqSent, Input::kRetriesExhausted, Action::kReportDisconnectTimeout, State::kTimewait},
+
+    {State::kDreqReceived, Input::kDrep, Action::kNothing, State::kTimewait},
+    {State::kDreqReceived, Input::kDisconnect, Action::kSendDrep, State::kTimewait},
+    {State::kDreqReceived, Input::kDestroy, Action::kSendDrep, State::kGone},
+
+    {State::kTimewait, Input::kReq, Action::kImpossible, State::kTimewait},
+    {State::kTimewait, Input::kDreq, Action::kSendDrep, State::kTimewait},
+    {State::kTimewait, Input::kPeerForgot, Action::kImpossible, State::kTimewait},
+    {State::kTimewait, Input::kDestroy, Action::kNothing, State::kGone},
+    {State::kTimewait, Input::kTimewaitOver, Action::kReportTimewaitExit, State::kIdle},
+
+    // Linux drops a DREQ here, and the peer waits for its timeout; after destroy it would be answered.
+    {State::kIdle, Input::kReq, Action::kImpossible, State::kIdle},
+    {State::kIdle, Input::kDreq, Action::kSendDrep, State::kIdle},
+    {State::kIdle, Input::kPeerForgot, Action::kImpossible, State::kIdle},
+    {State::kIdle, Input::kDestroy, Action::kNothing, State::kGone},
+};
+
+constexpr Action default_action(Input input) {
+  switch (input) {
+    case Input::kReq:
+    case Input::kRep:
+    case Input::kRepStale:
+    case Input::kRtu:
+    case Input::kMra:
+    case Input::kRej:
+    case Input::kRejStale:
+    case Input::kDreq:
+    case Input::kDrep:
+    case Input::kPeerForgot:
+      return Action::kIgnore;
+    case Input::kAccept:
+    case Input::kReject:
+    case Input::kEstablish:
+    case Input::kNotify:
+      return Action::kRefuse;
+    case Input::kDisconnect:
+      return Action::kNothing;
+    case Input::kDestroy:
+    case Input::kRetryDue:
+    case Input::kRetriesExhausted:
+    case Input::kTimewaitOver:
+      return Action::kImpossible;
+  }
+  return Action::kImpossible;
+}
+
+constexpr std::size_t at(State state) { return static_cast<std::size_t>(state); }
+constexpr std::size_t at(Input input) { return static_cast<std::size_t>(input); }
+
+using Table = std::array<std::array<Transition, kInputCount>, kStateCount>;
+
+consteval Table build_table() {
+  Table table{};
+  for (std::size_t s = 0; s < kStateCount; ++s) {
+    for (std::size_t i = 0; i < kInputCount; ++i) {
+      table[s][i] = {default_action(static_cast<Input>(i)), static_cast<State>(s)};
+    }
+  }
+  std::array<std::array<bool, kInputCount>, kStateCount> ruled{};
+  for (const Rule& rule : kRules) {
+    if (ruled[at(rule.state)][at(rule.input)]) throw "two rules for one cell";
+    ruled[at(rule.state)][at(rule.input)] = true;
+    table[at(rule.state)][at(rule.input)] = {rule.action, rule.next};
+  }
+  return table;
+}
+
+constexpr Table kTable = build_table();
+
+consteval bool destroy_always_ends_in_gone() {
+  for (const auto& row : kTable) {
+    if (row[at(Input::kDestroy)].next != State::kGone) return false;
+    for (std::size_t i = 0; i < kInputCount; ++i) {
+      if (i != at(Input::kDestroy) && row[i].next == State::kGone) return false;
+    }
+  }
+  return true;
+}
+static_assert(destroy_always_ends_in_gone());
+
+constexpr std::array<std::string_view, kStateCount + 1> kStateNames = {
+    "req_sent",    "mra_req_received", "rep_received",  "req_received", "rep_sent", "mra_rep_received",
+    "established", "dreq_sent",        "dreq_received", "timewait",     "idle",     "gone"};
+constexpr std::array<std::string_view, kInputCount> kInputNames = {
+    "req",          "rep",    "rep_stale",  "rtu",         "mra",       "rej",
+    "rej_stale",    "dreq",   "drep",       "peer_forgot", "accept",    "reject",
+    "establish",    "notify", "disconnect", "destroy",     "retry_due", "retries_exhausted",
+    "timewait_over"};
+constexpr std::array<std::string_view, kActionCount> kActionNames = {"ignore",
+                                                                     "nothing",
+                                                                     "refuse",
+                                                                     "refuse_connected",
+                                                                     "impossible",
+                                                                     "take_rep",
+                                                                     "reject_stale_rep",
+                                                                     "wait_longer",
+                                                                     "withdraw_request",
+                                                                     "send_mra",
+                                                                     "send_rep",
+                                                                     "send_rtu",
+                                                                     "resend",
+                                                                     "retry",
+                                                                     "send_rej",
+                                                                     "send_rej_timeout",
+                                                                     "send_dreq",
+                                                                     "send_drep",
+                                                                     "take_dreq",
+                                                                     "take_crossing_dreq",
+                                                                     "report_established",
+                                                                     "report_rejected",
+                                                                     "report_unreachable",
+                                                                     "report_disconnected",
+                                                                     "report_disconnect_timeout",
+                                                                     "report_timewait_exit"};
+
+}  // namespace
+
+const Transition& transition(State state, Input input) { return kTable[at(state)][at(input)]; }
+
+std::string_view name(State state) { return kStateNames[at(state)]; }
+std::string_view name(Input input) { return kInputNames[at(input)]; }
+std::string_view name(Action action) { return kActionNames[static_cast<std::size_t>(action)]; }
+
+}  // namespace ucm::cm
