@@ -226,8 +226,10 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
   const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
   if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
   Input input = Input::kRep;
-  const Slot holder = find_remote_qp(path, rep.local_ca_guid, rep.local_qpn);
-  if (!repeated && holder != Connection::kNone) {
+  const State state = connections_[slot].state;
+  const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;
+  const Slot holder = awaited ? find_remote_qp(path, rep.local_ca_guid, rep.local_qpn) : Connection::kNone;
+  if (holder != Connection::kNone) {
     (void)step(holder, {.now = now, .input = Input::kPeerForgot});
     input = Input::kRepStale;
   }

@@ -10,11 +10,13 @@ struct Rule {
   State next;
 };
 
-// Everything that is not the default of its input (see default_action).
+// Everything that is not the default of its input (see default_action). A message is impossible where its sender's
+// role, or its comm IDs, keep it from reaching a connection in that state.
 constexpr Rule kRules[] = {
     {State::kReqSent, Input::kReq, Action::kImpossible, State::kReqSent},
     {State::kReqSent, Input::kRep, Action::kTakeRep, State::kRepReceived},
     {State::kReqSent, Input::kRepStale, Action::kRejectStaleRep, State::kReqSent},
+    {State::kReqSent, Input::kRtu, Action::kImpossible, State::kReqSent},
     {State::kReqSent, Input::kMra, Action::kWaitLonger, State::kMraReqReceived},
     {State::kReqSent, Input::kRej, Action::kReportRejected, State::kIdle},
     {State::kReqSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
@@ -26,6 +28,7 @@ constexpr Rule kRules[] = {
     {State::kMraReqReceived, Input::kReq, Action::kImpossible, State::kMraReqReceived},
     {State::kMraReqReceived, Input::kRep, Action::kTakeRep, State::kRepReceived},
     {State::kMraReqReceived, Input::kRepStale, Action::kRejectStaleRep, State::kMraReqReceived},
+    {State::kMraReqReceived, Input::kRtu, Action::kImpossible, State::kMraReqReceived},
     {State::kMraReqReceived, Input::kRej, Action::kReportRejected, State::kIdle},
     {State::kMraReqReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
     {State::kMraReqReceived, Input::kPeerForgot, Action::kImpossible, State::kMraReqReceived},
@@ -33,7 +36,10 @@ constexpr Rule kRules[] = {
     {State::kMraReqReceived, Input::kRetryDue, Action::kRetry, State::kMraReqReceived},
     {State::kMraReqReceived, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
 
+    {State::kRepReceived, Input::kReq, Action::kImpossible, State::kRepReceived},
     {State::kRepReceived, Input::kRep, Action::kSendMra, State::kRepReceived},
+    {State::kRepReceived, Input::kRtu, Action::kImpossible, State::kRepReceived},
+    {State::kRepReceived, Input::kMra, Action::kImpossible, State::kRepReceived},
     {State::kRepReceived, Input::kRej, Action::kReportRejected, State::kTimewait},
     {State::kRepReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
     {State::kRepReceived, Input::kReject, Action::kSendRej, State::kIdle},
@@ -42,6 +48,7 @@ constexpr Rule kRules[] = {
 
     // The application hears of nothing between the request and accept(), which then fails.  // Linux: same
     {State::kReqReceived, Input::kReq, Action::kSendMra, State::kReqReceived},
+    {State::kReqReceived, Input::kRep, Action::kImpossible, State::kReqReceived},
     {State::kReqReceived, Input::kRej, Action::kWithdrawRequest, State::kIdle},
     {State::kReqReceived, Input::kRejStale, Action::kWithdrawRequest, State::kTimewait},
     {State::kReqReceived, Input::kAccept, Action::kSendRep, State::kRepSent},
@@ -50,6 +57,7 @@ constexpr Rule kRules[] = {
 
     // A repeated REQ says that the REP was lost. Linux waits for its own timer; a Linux peer takes the REP gladly.
     {State::kRepSent, Input::kReq, Action::kResend, State::kRepSent},
+    {State::kRepSent, Input::kRep, Action::kImpossible, State::kRepSent},
     {State::kRepSent, Input::kRtu, Action::kReportEstablished, State::kEstablished},
     {State::kRepSent, Input::kMra, Action::kWaitLonger, State::kMraRepReceived},
     {State::kRepSent, Input::kRej, Action::kReportRejected, State::kIdle},
@@ -61,6 +69,7 @@ constexpr Rule kRules[] = {
     {State::kRepSent, Input::kRetryDue, Action::kRetry, State::kRepSent},
     {State::kRepSent, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
 
+    {State::kMraRepReceived, Input::kRep, Action::kImpossible, State::kMraRepReceived},
     {State::kMraRepReceived, Input::kRtu, Action::kReportEstablished, State::kEstablished},
     {State::kMraRepReceived, Input::kRej, Action::kReportRejected, State::kIdle},
     {State::kMraRepReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
@@ -111,7 +120,6 @@ constexpr Action default_action(Input input) {
   switch (input) {
     case Input::kReq:
     case Input::kRep:
-    case Input::kRepStale:
     case Input::kRtu:
     case Input::kMra:
     case Input::kRej:
@@ -127,6 +135,7 @@ constexpr Action default_action(Input input) {
       return Action::kRefuse;
     case Input::kDisconnect:
       return Action::kNothing;
+    case Input::kRepStale:
     case Input::kDestroy:
     case Input::kRetryDue:
     case Input::kRetriesExhausted:

@@ -1,0 +1,383 @@
+// The side that connects.
+#include <cerrno>
+#include <string_view>
+
+#include "harness.h"
+
+namespace ucm::cm {
+namespace {
+
+class Active : public CmTest {};
+
+std::vector<std::uint8_t> bytes_from_hex(std::string_view hex) {
+  std::vector<std::uint8_t> bytes;
+  std::uint8_t high = 0;
+  bool half = false;
+  for (const char c : hex) {
+    if (c == ' ') continue;
+    const auto digit = static_cast<std::uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+    if (half) bytes.push_back(static_cast<std::uint8_t>(high << 4 | digit));
+    high = digit;
+    half = !half;
+  }
+  return bytes;
+}
+
+std::string zeros(int bytes) { return std::string(static_cast<std::size_t>(2 * bytes), '0'); }
+
+TEST_F(Active, RequestIsByteForByteThatOfALinuxKernel) {
+  // A REQ of Linux 6.1, but for its random numbers: transaction ID, comm ID, starting PSN.
+  const auto linux_req = bytes_from_hex(
+      "0107020300000000 00000002785e0ec0 0010000000000000"
+      "c00e5e78000000000000000001061c06505400fffe7700020000000000000000000011010000000100 0000a0d6bd57a7ffff37f0"
+      "ffffffff 00000000000000000000ffff0a4d0002 00000000000000000000ffff0a4d0001 77b44000 00400098" +
+      zeros(44) + "0040c102" + zeros(12) + "0a4d0002" + zeros(12) + "0a4d0001" + zeros(56));
+  ASSERT_EQ(linux_req.size(), wire::kMadSize);
+  auto params = connect_params();
+  params.packet_lifetime = 18;  // up to Linux 6.1
+  params.flow_label = 0x77b44;
+  params.params = {.qpn = 0x11, .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+  ASSERT_TRUE(engine.connect(now, params));
+  const auto list = packets();
+  ASSERT_EQ(list.size(), 1u);
+  const auto& own = list[0].mad;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const bool random = (i >= 8 && i < 16) || (i >= 24 && i < 28) || (i >= 24 + 44 && i < 24 + 47);
+    if (!random) {
+      EXPECT_EQ(own[i], linux_req[i]) << "byte " << i;
+    }
+  }
+  // The transaction ID is a small number and the comm ID, the other way round.
+  const std::vector<std::uint8_t> tid(own.begin() + 8, own.begin() + 16);
+  EXPECT_EQ(tid, (std::vector<std::uint8_t>{0, 0, 0, 2, own[27], own[26], own[25], own[24]}));
+}
+
+TEST_F(Active, RequestOverIpv6CarriesIpv6Addresses) {
+  auto params = connect_params();
+  params.path.local.bytes = {0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
+  params.path.remote.bytes = {0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  ASSERT_TRUE(engine.connect(now, params));
+  const auto m = sent<wire::Req>();
+  const auto addresses = *wire::IpCmHeader::parse(m.private_data);
+  EXPECT_EQ(addresses.ip_version, 6);
+  EXPECT_EQ(addresses.source, params.path.local);
+  EXPECT_EQ(addresses.destination, params.path.remote);
+  EXPECT_EQ(m.primary.remote_gid, params.path.remote);
+}
+
+TEST_F(Active, PrivateDataFollowsTheHeaderAndIsPaddedWithZeros) {
+  const std::array<std::uint8_t, 3> data{1, 2, 3};
+  auto params = connect_params();
+  params.private_data = data;
+  ASSERT_TRUE(engine.connect(now, params));
+  const auto m = sent<wire::Req>();
+  EXPECT_EQ(m.private_data[35 + 1], 1);
+  EXPECT_EQ(m.private_data[35 + 3], 3);
+  for (std::size_t i = 39; i < 92; ++i) EXPECT_EQ(m.private_data[i], 0);
+}
+
+TEST_F(Active, RetryCountsAboveSevenAreSentAsSeven) {  // field case 5.07
+  for (const int asked : {8, 15, 255}) {
+    const auto count = static_cast<std::uint8_t>(asked);
+    auto params = connect_params();
+    params.params.retry_count = params.params.rnr_retry_count = count;
+    ASSERT_TRUE(engine.connect(now, params));
+    const auto m = sent<wire::Req>();
+    EXPECT_EQ(m.retry_count, 7);
+    EXPECT_EQ(m.rnr_retry_count, 7);
+    EXPECT_EQ(m.local_cm_response_timeout, 20);
+    EXPECT_EQ(m.path_mtu, 3);
+  }
+}
+
+TEST_F(Active, VendorOptionsTravelInTheRequestAndComeBackWithTheReply) {
+  auto params = connect_params();
+  params.params.vendor_id = 0x02c9;
+  params.params.ece_options = 0x30000002;
+  const auto connection = engine.connect(now, params);
+  ASSERT_TRUE(connection);
+  wire::MadHeader header;
+  const auto m = sent<wire::Req>(&header);
+  EXPECT_EQ(m.vendor_id, 0x02c9u);
+  EXPECT_EQ(header.attribute_modifier, 0x30000002u);
+  own_comm_id = m.local_comm_id;
+  auto reply = rep();
+  reply.vendor_id = 0x15b3;
+  deliver(reply, kFromPeer, 0x10000001);
+  const auto e = event();
+  EXPECT_EQ(e.peer.vendor_id, 0x15b3u);
+  EXPECT_EQ(e.peer.ece_options, 0x10000001u);
+}
+
+TEST_F(Active, ImpossibleParametersAreRefusedAndNothingIsSent) {
+  const std::array<std::uint8_t, 57> too_much{};
+  const auto refused = [&](auto change) {
+    auto params = connect_params();
+    change(params);
+    const auto result = engine.connect(now, params);
+    return !result && result.error().code == EINVAL;
+  };
+  EXPECT_TRUE(refused([&](ConnectParams& p) { p.private_data = too_much; }));  // field case 5.01
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.path_mtu = 0; }));
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.path_mtu = 6; }));
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.packet_lifetime = 32; }));
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.flow_label = 0x100000; }));
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.params.qpn = 0x1000000; }));
+  EXPECT_TRUE(refused([](ConnectParams& p) { p.params.vendor_id = 0x1000000; }));
+  expect_silence();
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
+TEST_F(Active, FiftySixBytesOfPrivateDataFit) {
+  const std::array<std::uint8_t, 56> all{9};
+  auto params = connect_params();
+  params.private_data = all;
+  EXPECT_TRUE(engine.connect(now, params));
+}
+
+TEST_F(Active, ReplyIsReportedWithThePeersNumbersAndItsWholePrivateData) {
+  connect();
+  auto m = rep();
+  m.srq = true;
+  m.private_data[0] = 0xaa;
+  m.private_data[195] = 0xbb;
+  deliver(m);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kConnectResponse);
+  EXPECT_EQ(e.connection, id);
+  EXPECT_EQ(e.user, kUser);
+  EXPECT_EQ(e.peer.qpn, kPeerQpn);
+  EXPECT_EQ(e.peer.responder_resources, 7);
+  EXPECT_EQ(e.peer.initiator_depth, 9);
+  EXPECT_EQ(e.peer.rnr_retry_count, 1);
+  EXPECT_TRUE(e.peer.srq);
+  EXPECT_EQ(e.private_data_size, 196);
+  EXPECT_EQ(e.private_data[0], 0xaa);
+  EXPECT_EQ(e.private_data[195], 0xbb);
+  EXPECT_TRUE(packets().empty());
+}
+
+TEST_F(Active, QpParametersAreOwnBeforeTheReplyAndThePeersAfter) {
+  connect();
+  auto p = *engine.qp_parameters(id);
+  EXPECT_FALSE(p.dest_known);
+  EXPECT_EQ(p.local_qpn, kOwnQpn);
+  EXPECT_EQ(p.responder_resources, 3);
+  EXPECT_EQ(p.initiator_depth, 5);
+  const auto rq_psn = p.rq_psn;
+  deliver(rep());
+  p = *engine.qp_parameters(id);
+  EXPECT_TRUE(p.dest_known);
+  EXPECT_EQ(p.dest_qpn, kPeerQpn);
+  EXPECT_EQ(p.rq_psn, rq_psn);
+  EXPECT_EQ(p.sq_psn, kPeerPsn);
+  EXPECT_EQ(p.responder_resources, 9);
+  EXPECT_EQ(p.initiator_depth, 7);
+  EXPECT_EQ(p.retry_count, 6);
+  EXPECT_EQ(p.rnr_retry_count, 1);
+  EXPECT_EQ(p.ack_timeout, 17);  // packet lifetime 16, ACK delay 15
+}
+
+TEST_F(Active, EstablishSendsRtuInTheExchangesTransaction) {
+  connect();
+  deliver(rep());
+  events();
+  ASSERT_TRUE(engine.establish(now, id));
+  wire::MadHeader header;
+  const auto m = sent<wire::Rtu>(&header);
+  EXPECT_EQ(m.local_comm_id, own_comm_id);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_EQ(header.transaction_id >> 32, 2u);
+  EXPECT_EQ(state(), State::kEstablished);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_F(Active, RequestIsRepeatedUnchangedEvery4608MillisecondsAndGivenUpAfterSixteen) {
+  const auto connection = engine.connect(now, connect_params());
+  ASSERT_TRUE(connection);
+  const TimeNs start = now;
+  const auto first = packets();
+  for (int i = 1; i < 16; ++i) {
+    EXPECT_EQ(engine.next_deadline(), start + i * 4608 * kMillisecond);
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  EXPECT_TRUE(events().empty());
+  EXPECT_EQ(engine.next_deadline(), start + 16 * 4608 * kMillisecond);  // 73.7 s
+  now = engine.next_deadline();
+  engine.on_deadline(now);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kUnreachable);
+  EXPECT_EQ(e.status, -ETIMEDOUT);
+  EXPECT_TRUE(packets().empty());
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  EXPECT_EQ(*engine.state(*connection), State::kIdle);
+}
+
+TEST_F(Active, IntervalFollowsThePacketLifetime) {
+  auto params = connect_params();
+  params.packet_lifetime = 18;
+  ASSERT_TRUE(engine.connect(now, params));
+  EXPECT_EQ(engine.next_deadline(), now + 6144 * kMillisecond);
+}
+
+TEST_F(Active, FirstMraSetsTheIntervalOfAllLaterRepetitionsASecondOneIsIgnored) {
+  connect();
+  now += kSecond;
+  deliver(mra(wire::MessageKind::kReq, 20));
+  EXPECT_EQ(state(), State::kMraReqReceived);
+  const TimeNs interval = (4096 + 512) * kMillisecond;  // service timeout 20, packet lifetime + 1
+  EXPECT_EQ(engine.next_deadline(), now + interval);
+  now += kSecond;
+  deliver(mra(wire::MessageKind::kReq, 24));
+  EXPECT_EQ(engine.next_deadline(), now - kSecond + interval);
+  int sends = 1;
+  while (engine.next_deadline() != kNever) {
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    sends += static_cast<int>(packets().size());
+    if (engine.next_deadline() != kNever) {
+      EXPECT_EQ(engine.next_deadline(), now + interval);
+    }
+  }
+  EXPECT_EQ(sends, 16);
+}
+
+TEST_F(Active, MraOfAnAbsurdLengthIsCappedAtLinuxOwnLargest) {
+  connect();
+  deliver(mra(wire::MessageKind::kReq, 31));
+  EXPECT_EQ(engine.next_deadline(), now + (65536 + 512) * kMillisecond);
+}
+
+TEST_F(Active, ReplyAfterMraConnects) {
+  reach(State::kMraReqReceived, true);
+  deliver(rep());
+  EXPECT_EQ(event().type, EventType::kConnectResponse);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_F(Active, RepeatedReplyBeforeEstablishGetsMraAndNoSecondEvent) {
+  reach(State::kRepReceived, true);
+  deliver(rep());
+  const auto m = sent<wire::Mra>();
+  EXPECT_EQ(m.message, wire::MessageKind::kRep);
+  EXPECT_EQ(m.service_timeout, 24);
+  EXPECT_EQ(m.local_comm_id, own_comm_id);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_F(Active, RepeatedReplyWhenEstablishedGetsTheSameRtu) {
+  reach(State::kRepReceived, true);
+  ASSERT_TRUE(engine.establish(now, id));
+  const auto first = packets();
+  for (int i = 0; i < 3; ++i) {
+    deliver(rep());
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_F(Active, RejectionIsReportedWithItsReasonAndWholePrivateData) {
+  connect();
+  auto m = rej(wire::MessageKind::kReq);
+  m.private_data[147] = 0x5a;
+  deliver(m);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kRejected);
+  EXPECT_EQ(e.status, 28);
+  EXPECT_EQ(e.private_data_size, 148);
+  EXPECT_EQ(e.private_data[147], 0x5a);
+  EXPECT_EQ(state(), State::kIdle);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_F(Active, RejectionByAHostWithoutListenerHasAnyLocalCommId) {
+  connect();
+  auto m = rej(wire::MessageKind::kReq, wire::RejReason::kInvalidServiceId);
+  m.local_comm_id = 0x000002c9;  // Linux: the vendor ID of the REQ
+  deliver(m);
+  EXPECT_EQ(event().status, 8);
+}
+
+TEST_F(Active, StaleRejectionWaitsOutTheTimeBeforeIdle) {
+  connect();
+  deliver(rej(wire::MessageKind::kReq, wire::RejReason::kStaleConnection));
+  EXPECT_EQ(event().status, 10);
+  EXPECT_EQ(state(), State::kTimewait);
+  advance(kSecond);
+  expect_silence();  // TIMEWAIT_EXIT follows a disconnection only
+  EXPECT_EQ(state(), State::kIdle);
+}
+
+TEST_F(Active, RejectionAfterEstablishIsReportedOnceAndDisconnectThenSendsNothing) {
+  reach(State::kEstablished, true);
+  deliver(rej(wire::MessageKind::kOther));
+  EXPECT_EQ(event().type, EventType::kRejected);
+  deliver(rej(wire::MessageKind::kOther));
+  engine.disconnect(now, id);
+  advance(10 * kSecond);
+  expect_silence();
+}
+
+TEST_F(Active, RejectingTheReplyEndsTheConnection) {
+  reach(State::kRepReceived, true);
+  ASSERT_TRUE(engine.reject(now, id, {}));
+  const auto m = sent<wire::Rej>();
+  EXPECT_EQ(m.message, wire::MessageKind::kRep);
+  EXPECT_EQ(m.reason, wire::RejReason::kConsumerDefined);
+  EXPECT_EQ(state(), State::kIdle);
+}
+
+TEST_F(Active, DestroyBeforeTheReplyWithdrawsTheRequest) {
+  connect();
+  engine.destroy(now, id);
+  const auto m = sent<wire::Rej>();
+  EXPECT_EQ(m.reason, wire::RejReason::kTimeout);
+  EXPECT_EQ(m.message, wire::MessageKind::kOther);
+  EXPECT_EQ(m.local_comm_id, own_comm_id);
+  EXPECT_EQ(m.remote_comm_id, 0u);
+  EXPECT_EQ(m.ari_length, 8);
+  EXPECT_EQ(load_be64(m.ari.data()), kOwnGuid);
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
+TEST_F(Active, CommIdsAndPsnsAreUnpredictableAndCarryTheShard) {
+  Engine sharded({.random_key = {3, 4}, .shard = 0xb});
+  std::vector<std::uint32_t> comm_ids;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(sharded.connect(now, connect_params()));
+    const auto m = *wire::Req::parse(Bytes(sharded.poll_packet()->mad).subspan(wire::MadHeader::kSize));
+    EXPECT_EQ(m.local_comm_id >> 28, 0xbu);
+    EXPECT_NE(m.local_comm_id & 0x0FFFFFFF, 0u);
+    for (const auto other : comm_ids) EXPECT_NE(m.local_comm_id, other);
+    if (!comm_ids.empty()) {
+      EXPECT_NE(m.local_comm_id, comm_ids.back() + 1);
+    }
+    comm_ids.push_back(m.local_comm_id);
+  }
+}
+
+class OneConnection : public CmTest {
+ protected:
+  OneConnection() : CmTest({.random_key = {1, 2}, .connections_max = 1}) {}
+};
+
+TEST_F(OneConnection, TheLimitIsAnErrorForConnectAndSilenceForARequest) {
+  listen();
+  connect();
+  const auto second = engine.connect(now, connect_params());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ENOMEM);
+  deliver(req());
+  expect_silence();
+  EXPECT_EQ(engine.counters().connections_full, 1u);
+}
+
+}  // namespace
+}  // namespace ucm::cm

@@ -1,0 +1,79 @@
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+
+#include "base/random.h"
+#include "cm/ring_queue.h"
+#include "cm/slab.h"
+#include "cm/slot_table.h"
+
+namespace ucm::cm {
+namespace {
+
+TEST(SlotTable, AgreesWithAMapUnderRandomOperationsAndCollidingHashes) {
+  Random random(5);
+  SlotTable table;
+  std::map<std::uint32_t, std::uint32_t> model;  // slot -> hash
+  for (int step = 0; step < 50000; ++step) {
+    const auto slot = static_cast<std::uint32_t>(random.below(300));
+    const auto hash = static_cast<std::uint32_t>(random.below(40) * 7);
+    if (model.contains(slot)) {
+      table.erase(model[slot], slot);
+      model.erase(slot);
+    } else {
+      table.insert(hash, slot);
+      model[slot] = hash;
+    }
+    ASSERT_EQ(table.size(), model.size());
+    const auto probe = static_cast<std::uint32_t>(random.below(300));
+    const auto probe_hash = model.contains(probe) ? model[probe] : hash;
+    const auto found = table.find(probe_hash, [&](std::uint32_t candidate) { return candidate == probe; });
+    ASSERT_EQ(found, model.contains(probe) ? probe : SlotTable::kNone);
+  }
+}
+
+TEST(RingQueue, KeepsOrderAcrossGrowthAndWrapping) {
+  Random random(6);
+  RingQueue<int> queue;
+  std::deque<int> model;
+  for (int step = 0; step < 20000; ++step) {
+    if (random.chance(3, 5)) {
+      queue.push() = step;
+      model.push_back(step);
+    } else if (!model.empty()) {
+      ASSERT_EQ(queue.front(), model.front());
+      queue.pop();
+      model.pop_front();
+    }
+    ASSERT_EQ(queue.size(), model.size());
+    if (model.size() > 100) {
+      while (!model.empty()) {
+        ASSERT_EQ(queue.front(), model.front());
+        queue.pop();
+        model.pop_front();
+      }
+    }
+  }
+}
+
+TEST(RingQueue, PushGivesAFreshElement) {
+  RingQueue<std::array<int, 2>> queue;
+  queue.push() = {1, 2};
+  queue.pop();
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(queue.push(), (std::array<int, 2>{}));
+}
+
+TEST(Slab, ReusesTheLastOneGivenBack) {
+  Slab<int> slab;
+  const auto a = slab.take();
+  const auto b = slab.take();
+  EXPECT_NE(a, b);
+  slab.give_back(a);
+  EXPECT_EQ(slab.in_use(), 1u);
+  EXPECT_EQ(slab.take(), a);
+  EXPECT_EQ(slab.capacity(), 2u);
+}
+
+}  // namespace
+}  // namespace ucm::cm

@@ -1,0 +1,211 @@
+// The end of a connection, from both sides, and what comes after it.
+#include <cerrno>
+
+#include "harness.h"
+
+namespace ucm::cm {
+namespace {
+
+class Disconnect : public CmTest, public testing::WithParamInterface<bool> {
+ protected:
+  bool active() const { return GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(BothRoles, Disconnect, testing::Bool(),
+                         [](const auto& role) { return std::string(role.param ? "Active" : "Passive"); });
+
+TEST_P(Disconnect, SendsDreqForThePeersQpAndReportsTheAnswerThenTheEndOfTimewait) {
+  reach(State::kEstablished, active());
+  engine.disconnect(now, id);
+  wire::MadHeader header;
+  const auto m = sent<wire::Dreq>(&header);
+  EXPECT_EQ(m.local_comm_id, own_comm_id);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_EQ(m.remote_qpn, kPeerQpn);
+  EXPECT_EQ(header.transaction_id >> 32, 2u);  // a transaction of our own
+  deliver(answer<wire::Drep>());
+  auto e = event();
+  EXPECT_EQ(e.type, EventType::kDisconnected);
+  EXPECT_EQ(e.status, 0);
+  EXPECT_EQ(e.user, kUser);
+  // Timewait is the ACK timeout: 2^(t-8) ms of exponent 17 (REP: lifetime 16, ACK delay 15) or 19 (from the REQ).
+  const TimeNs timewait = (active() ? 512 : 2048) * kMillisecond;
+  EXPECT_EQ(engine.next_deadline(), now + timewait);
+  advance(timewait);
+  EXPECT_EQ(event().type, EventType::kTimewaitExit);
+  EXPECT_EQ(state(), State::kIdle);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  engine.destroy(now, id);
+  expect_silence();
+  engine.close_listener(now, listener);
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
+TEST_P(Disconnect, DreqIsRepeatedAtTheSidesOwnIntervalAndItsTimeoutReported) {  // field case 3.07
+  reach(State::kEstablished, active());
+  engine.disconnect(now, id);
+  const auto first = packets();
+  const TimeNs start = now;
+  const TimeNs interval = (active() ? 4608 : 4096) * kMillisecond;
+  for (int i = 1; i < 16; ++i) {
+    EXPECT_EQ(engine.next_deadline(), start + i * interval);
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  EXPECT_EQ(engine.next_deadline(), start + 16 * interval);
+  now = engine.next_deadline();
+  engine.on_deadline(now);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kDisconnected);
+  EXPECT_EQ(e.status, -ETIMEDOUT);
+  EXPECT_EQ(state(), State::kTimewait);
+  advance(10 * kSecond);
+  EXPECT_EQ(event().type, EventType::kTimewaitExit);
+}
+
+TEST_P(Disconnect, PeersDreqIsReportedAndAnsweredWhenTheApplicationAsks) {
+  reach(State::kEstablished, active());
+  deliver(dreq());
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kDisconnected);
+  EXPECT_EQ(e.status, 0);
+  EXPECT_TRUE(packets().empty());
+  deliver(dreq());  // Linux: the repetition waits for the application as well
+  expect_silence();
+  engine.disconnect(now, id);
+  wire::MadHeader header;
+  const auto m = sent<wire::Drep>(&header);
+  EXPECT_EQ(header.transaction_id, kPeerTid);
+  EXPECT_EQ(m.local_comm_id, own_comm_id);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_EQ(state(), State::kTimewait);
+}
+
+TEST_P(Disconnect, RepeatedDreqIsAnsweredInTimewaitInIdleAndAfterDestroy) {  // field case 3.01
+  reach(State::kDreqReceived, active());
+  engine.disconnect(now, id);
+  const auto first = packets();
+  deliver(dreq());
+  EXPECT_EQ(packets().at(0).mad, first.at(0).mad);
+  advance(10 * kSecond);
+  EXPECT_EQ(state(), State::kIdle);
+  events();
+  deliver(dreq());
+  EXPECT_EQ(packets().at(0).mad, first.at(0).mad);
+  engine.destroy(now, id);
+  deliver(dreq());
+  EXPECT_EQ(packets().at(0).mad, first.at(0).mad);
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_P(Disconnect, CrossingDreqIsAnsweredAtOnceAndReportedOnce) {
+  reach(State::kDreqSent, active());
+  deliver(dreq());
+  EXPECT_EQ(event().type, EventType::kDisconnected);
+  sent<wire::Drep>();
+  EXPECT_EQ(state(), State::kTimewait);
+  deliver(answer<wire::Drep>());
+  expect_silence();
+}
+
+TEST_P(Disconnect, DreqForAnotherQpIsDropped) {
+  reach(State::kEstablished, active());
+  auto m = dreq();
+  m.remote_qpn = kOwnQpn + 1;
+  deliver(m);
+  expect_silence();
+  EXPECT_EQ(engine.counters().wrong_qpn, 1u);
+  EXPECT_EQ(state(), State::kEstablished);
+}
+
+TEST_P(Disconnect, SecondDisconnectSendsNothing) {
+  reach(State::kDreqSent, active());
+  engine.disconnect(now, id);
+  expect_silence();
+}
+
+TEST_P(Disconnect, DestroyOfAnEstablishedConnectionSendsOneDreqAndHoldsNothing) {  // field case 3.03
+  reach(State::kEstablished, active());
+  engine.destroy(now, id);
+  sent<wire::Dreq>();
+  engine.close_listener(now, listener);
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_P(Disconnect, DestroyAnswersAWaitingDreq) {
+  reach(State::kDreqReceived, active());
+  engine.destroy(now, id);
+  sent<wire::Drep>();
+}
+
+TEST_P(Disconnect, QpNumberIsFreeForTheNextConnectionRightAfterDrep) {  // field case 1.24
+  reach(State::kTimewait, active());
+  if (listener == ListenerId{}) listen();
+  auto m = req();
+  m.local_comm_id = kPeerCommId + 1;
+  deliver(m);
+  EXPECT_EQ(event().type, EventType::kConnectRequest);
+}
+
+TEST(DisconnectAnswer, DreqOfAnUnknownConnectionIsAnsweredWithIdsSwapped) {
+  Engine engine({.random_key = {1, 2}});
+  wire::Dreq m;
+  m.local_comm_id = 0x11111111;
+  m.remote_comm_id = 0x22222222;
+  engine.on_packet(0, kFromPeer, mad_of(m));
+  const auto packet = engine.poll_packet();
+  ASSERT_TRUE(packet);
+  EXPECT_EQ(header_of(*packet).transaction_id, kPeerTid);
+  EXPECT_EQ(packet->path.remote, kPeerAddress);
+  const auto answer = *wire::Drep::parse(Bytes(packet->mad).subspan(wire::MadHeader::kSize));
+  EXPECT_EQ(answer.local_comm_id, 0x22222222u);
+  EXPECT_EQ(answer.remote_comm_id, 0x11111111u);
+  EXPECT_EQ(engine.counters().unknown_dreqs_answered, 1u);
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
+// ---- Handles.
+
+TEST_P(Disconnect, HandleIsInvalidAfterDestroyAndNeverTheNextConnections) {
+  reach(State::kEstablished, active());
+  engine.destroy(now, id);
+  drain();
+  const ConnectionId old = id;
+  reach(State::kEstablished, active());  // takes the same slot
+  EXPECT_NE(old, id);
+  EXPECT_EQ(engine.state(old), std::nullopt);
+  EXPECT_EQ(engine.qp_parameters(old), std::nullopt);
+  engine.disconnect(now, old);
+  engine.destroy(now, old);
+  engine.request_taken(old);
+  engine.set_user(old, 1);
+  EXPECT_EQ(engine.establish(now, old).error().code, EINVAL);
+  EXPECT_EQ(engine.accept(now, old, accept_params()).error().code, EINVAL);
+  EXPECT_EQ(engine.reject(now, old, {}).error().code, EINVAL);
+  EXPECT_EQ(engine.notify_established(now, old).error().code, EINVAL);
+  expect_silence();
+  EXPECT_EQ(state(), State::kEstablished);
+}
+
+TEST_P(Disconnect, EventsNotYetPolledVanishWithTheConnection) {
+  reach(State::kEstablished, active());
+  deliver(dreq());
+  engine.destroy(now, id);
+  EXPECT_TRUE(events().empty());
+}
+
+TEST(DisconnectHandles, NonsenseHandlesAreRefused) {
+  Engine engine({.random_key = {1, 2}});
+  for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1} << 32, UINT64_MAX}) {
+    engine.destroy(0, ConnectionId{value});
+    engine.close_listener(0, ListenerId{value});
+    EXPECT_EQ(engine.state(ConnectionId{value}), std::nullopt);
+  }
+}
+
+}  // namespace
+}  // namespace ucm::cm

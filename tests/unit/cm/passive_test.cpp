@@ -1,0 +1,423 @@
+// The side that listens.
+#include <cerrno>
+
+#include "harness.h"
+
+namespace ucm::cm {
+namespace {
+
+class Passive : public CmTest {};
+
+TEST_F(Passive, RequestIsReportedWithThePeersNumbersAddressesAndWholePrivateData) {
+  listen();
+  auto m = req();
+  m.vendor_id = 0x02c9;
+  m.private_data[36] = 0xaa;
+  m.private_data[91] = 0xbb;
+  deliver(m, kFromPeer, 0x30000002);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kConnectRequest);
+  EXPECT_EQ(e.listener, listener);
+  EXPECT_EQ(e.peer.qpn, kPeerQpn);
+  EXPECT_EQ(e.peer.responder_resources, 7);
+  EXPECT_EQ(e.peer.initiator_depth, 9);
+  EXPECT_EQ(e.peer.retry_count, 6);
+  EXPECT_EQ(e.peer.rnr_retry_count, 2);
+  EXPECT_EQ(e.peer.vendor_id, 0x02c9u);
+  EXPECT_EQ(e.peer.ece_options, 0x30000002u);
+  EXPECT_EQ(e.private_data_size, 56);
+  EXPECT_EQ(e.private_data[0], 0xaa);
+  EXPECT_EQ(e.private_data[55], 0xbb);
+  EXPECT_EQ(e.addresses.source_port, 40001);
+  EXPECT_EQ(e.addresses.source, kPeerAddress);
+  EXPECT_EQ(e.addresses.destination, kOwnAddress);
+  EXPECT_EQ(e.path.remote, kPeerAddress);
+  EXPECT_EQ(e.path.traffic_class, 0x20);
+  EXPECT_TRUE(packets().empty());
+}
+
+TEST_F(Passive, ReplyCarriesTheAcceptorsNumbers) {
+  request();
+  auto params = accept_params();
+  const std::array<std::uint8_t, 196> data{0xaa};
+  params.private_data = data;
+  params.params.vendor_id = 0x02c9;
+  params.params.ece_options = 7;
+  params.params.rnr_retry_count = 99;
+  ASSERT_TRUE(engine.accept(now, id, params));
+  wire::MadHeader header;
+  const auto m = sent<wire::Rep>(&header);
+  EXPECT_EQ(header.transaction_id, kPeerTid);
+  EXPECT_EQ(header.attribute_modifier, 7u);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_EQ(m.local_qpn, kOwnQpn);
+  EXPECT_EQ(m.local_ca_guid, kOwnGuid);
+  EXPECT_EQ(m.responder_resources, 2);
+  EXPECT_EQ(m.initiator_depth, 4);
+  EXPECT_EQ(m.target_ack_delay, 15);
+  EXPECT_EQ(m.rnr_retry_count, 7);
+  EXPECT_EQ(m.failover_accepted, 0);
+  EXPECT_EQ(m.vendor_id, 0x02c9u);
+  EXPECT_EQ(m.private_data[0], 0xaa);
+  EXPECT_EQ(m.starting_psn, engine.qp_parameters(id)->rq_psn);
+}
+
+TEST_F(Passive, QpParametersAreTheRequestsBeforeAcceptAndTheAcceptorsAfter) {
+  request();
+  auto p = *engine.qp_parameters(id);
+  EXPECT_TRUE(p.dest_known);
+  EXPECT_EQ(p.dest_qpn, kPeerQpn);
+  EXPECT_EQ(p.sq_psn, kPeerPsn);
+  EXPECT_EQ(p.responder_resources, 9);
+  EXPECT_EQ(p.initiator_depth, 7);
+  EXPECT_EQ(p.retry_count, 6);
+  EXPECT_EQ(p.rnr_retry_count, 2);
+  EXPECT_EQ(p.ack_timeout, 19);
+  EXPECT_EQ(p.path_mtu, 3);
+  EXPECT_EQ(p.flow_label, 0x77b44u);
+  EXPECT_EQ(p.traffic_class, 0x20);
+  accept();
+  p = *engine.qp_parameters(id);
+  EXPECT_EQ(p.local_qpn, kOwnQpn);
+  EXPECT_EQ(p.responder_resources, 2);
+  EXPECT_EQ(p.initiator_depth, 4);
+  EXPECT_EQ(p.retry_count, 6);
+}
+
+TEST_F(Passive, AckTimeoutZeroCountsAsOne) {
+  listen();
+  auto m = req();
+  m.primary.local_ack_timeout = 0;
+  deliver(m);
+  EXPECT_EQ(engine.qp_parameters(event().connection)->ack_timeout, 1);
+}
+
+TEST_F(Passive, RtuEstablishesOnce) {
+  reach(State::kRepSent, false);
+  deliver(answer<wire::Rtu>());
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kEstablished);
+  EXPECT_EQ(e.user, kUser);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  deliver(answer<wire::Rtu>());
+  expect_silence();
+}
+
+TEST_F(Passive, DataBeforeRtuEstablishesAndTheRtuIsThenIgnored) {
+  reach(State::kRepSent, false);
+  ASSERT_TRUE(engine.notify_established(now, id));
+  EXPECT_EQ(event().type, EventType::kEstablished);
+  const auto again = engine.notify_established(now, id);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, EISCONN);
+  deliver(answer<wire::Rtu>());
+  expect_silence();
+}
+
+TEST_F(Passive, ReplyIsRepeatedAtTheRequestersIntervalAndGivenUpAfterItsRetries) {
+  listen();
+  auto m = req();
+  m.local_cm_response_timeout = 18;
+  m.max_cm_retries = 3;
+  deliver(m);
+  id = event().connection;
+  ASSERT_TRUE(engine.accept(now, id, accept_params()));
+  const auto first = packets();
+  const TimeNs start = now;
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(engine.next_deadline(), start + i * 1024 * kMillisecond);
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  now = engine.next_deadline();
+  EXPECT_EQ(now, start + 4 * 1024 * kMillisecond);
+  engine.on_deadline(now);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kUnreachable);
+  EXPECT_EQ(e.status, -ETIMEDOUT);
+  EXPECT_EQ(state(), State::kIdle);
+}
+
+TEST_F(Passive, MraStretchesTheWaitForRtu) {
+  reach(State::kRepSent, false);
+  deliver(mra(wire::MessageKind::kRep, 10));
+  EXPECT_EQ(engine.next_deadline(), now + (4 + 2048) * kMillisecond);  // service timeout 10, ACK timeout 19
+  deliver(mra(wire::MessageKind::kRep, 24));
+  EXPECT_EQ(engine.next_deadline(), now + (4 + 2048) * kMillisecond);
+  deliver(answer<wire::Rtu>());
+  EXPECT_EQ(event().type, EventType::kEstablished);
+}
+
+TEST_F(Passive, DuplicateRequestWhileAcceptIsPendingGetsMraAndNoSecondEvent) {  // field case 1.02
+  request();
+  for (int i = 0; i < 3; ++i) {
+    deliver(req());
+    wire::MadHeader header;
+    const auto m = sent<wire::Mra>(&header);
+    EXPECT_EQ(m.message, wire::MessageKind::kReq);
+    EXPECT_EQ(m.service_timeout, 24);
+    EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+    EXPECT_EQ(header.transaction_id, kPeerTid);
+    EXPECT_TRUE(events().empty());
+  }
+  accept();
+}
+
+TEST_F(Passive, DuplicateRequestAfterAcceptGetsTheSameReplyAndCostsNoRetry) {
+  request();
+  ASSERT_TRUE(engine.accept(now, id, accept_params()));
+  const auto first = packets();
+  const TimeNs deadline = engine.next_deadline();
+  now += kSecond;
+  for (int i = 0; i < 20; ++i) {
+    deliver(req());
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  EXPECT_EQ(engine.next_deadline(), deadline);
+  EXPECT_TRUE(events().empty());
+  EXPECT_EQ(state(), State::kRepSent);
+}
+
+TEST_F(Passive, DuplicateRequestWhenEstablishedIsIgnored) {
+  reach(State::kEstablished, false);
+  deliver(req());
+  expect_silence();
+  EXPECT_EQ(state(), State::kEstablished);
+}
+
+TEST_F(Passive, RequestAfterTheEndIsANewOne) {
+  request();
+  ASSERT_TRUE(engine.reject(now, id, {}));
+  drain();
+  deliver(req());
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kConnectRequest);
+  EXPECT_NE(e.connection, id);
+}
+
+TEST_F(Passive, RejectSendsReasonAndPrivateData) {
+  request();
+  const std::array<std::uint8_t, 148> data{0xaa};
+  ASSERT_TRUE(engine.reject(now, id, {.reason = wire::RejReason::kVendorOptionNotSupported, .private_data = data}));
+  const auto m = sent<wire::Rej>();
+  EXPECT_EQ(m.reason, wire::RejReason::kVendorOptionNotSupported);
+  EXPECT_EQ(m.message, wire::MessageKind::kReq);
+  EXPECT_EQ(m.remote_comm_id, kPeerCommId);
+  EXPECT_NE(m.local_comm_id, 0u);
+  EXPECT_EQ(m.private_data[0], 0xaa);
+  EXPECT_FALSE(engine.accept(now, id, accept_params()));
+}
+
+TEST_F(Passive, RejectWithTooMuchPrivateDataIsRefusedAndTheRequestStillStands) {
+  request();
+  const std::array<std::uint8_t, 149> data{};
+  const auto result = engine.reject(now, id, {.private_data = data});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, EINVAL);
+  expect_silence();
+  accept();
+}
+
+TEST_F(Passive, AcceptWithTooMuchPrivateDataFailsAndRejects) {
+  request();
+  const std::array<std::uint8_t, 197> data{};
+  auto params = accept_params();
+  params.private_data = data;
+  const auto result = engine.accept(now, id, params);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, EINVAL);
+  EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kConsumerDefined);
+}
+
+TEST_F(Passive, WithdrawnRequestIsNotReportedAndAcceptFails) {  // field case 1.07
+  request();
+  wire::Rej m;
+  m.local_comm_id = kPeerCommId;
+  m.message = wire::MessageKind::kOther;
+  m.reason = wire::RejReason::kTimeout;
+  m.ari_length = 8;
+  store_be64(m.ari.data(), kPeerGuid);
+  deliver(m);
+  expect_silence();
+  EXPECT_EQ(engine.counters().withdrawn, 1u);
+  const auto result = engine.accept(now, id, accept_params());
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, EINVAL);
+  EXPECT_TRUE(packets().empty());
+}
+
+TEST_F(Passive, WithdrawalAfterAcceptIsReported) {
+  reach(State::kRepSent, false);
+  wire::Rej m;
+  m.local_comm_id = kPeerCommId;
+  m.message = wire::MessageKind::kOther;
+  m.reason = wire::RejReason::kTimeout;
+  m.ari_length = 8;
+  store_be64(m.ari.data(), kPeerGuid);
+  deliver(m);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kRejected);
+  EXPECT_EQ(e.status, 4);
+}
+
+TEST_F(Passive, WithdrawalOfSomeoneElsesRequestIsIgnored) {
+  request();
+  wire::Rej m;
+  m.local_comm_id = kPeerCommId;
+  m.message = wire::MessageKind::kOther;
+  m.reason = wire::RejReason::kTimeout;
+  m.ari_length = 8;
+  store_be64(m.ari.data(), kPeerGuid + 1);
+  deliver(m);
+  EXPECT_EQ(state(), State::kReqReceived);
+}
+
+TEST_F(Passive, DestroyBeforeAcceptRejectsTheRequestAfterAcceptTheReply) {
+  request();
+  engine.destroy(now, id);
+  auto m = sent<wire::Rej>();
+  EXPECT_EQ(m.message, wire::MessageKind::kReq);
+  EXPECT_EQ(m.reason, wire::RejReason::kConsumerDefined);
+  reach(State::kRepSent, false);
+  engine.destroy(now, id);
+  m = sent<wire::Rej>();
+  EXPECT_EQ(m.message, wire::MessageKind::kOther);
+  EXPECT_EQ(m.reason, wire::RejReason::kConsumerDefined);
+}
+
+TEST_F(Passive, DisconnectRequestBeforeRtuIsReportedWithoutEstablishedFirst) {
+  reach(State::kRepSent, false);
+  deliver(dreq());
+  EXPECT_EQ(event().type, EventType::kDisconnected);
+  EXPECT_EQ(state(), State::kDreqReceived);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+// ---- Requests nobody takes.
+
+struct Refusal {
+  const char* what;
+  void (*change)(wire::Req&);
+  wire::RejReason reason;
+  std::uint8_t ari_length;
+};
+
+class PassiveRefusal : public CmTest, public testing::WithParamInterface<Refusal> {};
+
+void addresses(wire::Req& m, const wire::IpCmHeader& header) {
+  header.emit(MutableBytes(m.private_data).first(wire::IpCmHeader::kSize));
+}
+
+constexpr wire::IpCmHeader kGoodAddresses{
+    .ip_version = 4, .source_port = 1, .source = kPeerAddress, .destination = kOwnAddress};
+
+const Refusal kRefusals[] = {
+    {"NoListener", [](wire::Req& m) { m.service_id = kServiceId + 1; }, wire::RejReason::kInvalidServiceId, 0},
+    {"OtherPortSpace", [](wire::Req& m) { m.service_id = wire::ip_service_id(wire::PortSpace::kUdp, kPort); },
+     wire::RejReason::kInvalidServiceId, 0},
+    {"VersionNotZero", [](wire::Req& m) { m.private_data[0] = 0x10; }, wire::RejReason::kConsumerDefined, 0},
+    {"UnknownIpVersion", [](wire::Req& m) { m.private_data[1] = 0xf0; }, wire::RejReason::kConsumerDefined, 0},
+    {"OtherFamily",
+     [](wire::Req& m) {
+       auto header = kGoodAddresses;
+       header.ip_version = 6;
+       header.source.bytes = header.destination.bytes = {0xfd, 1};
+       addresses(m, header);
+     },
+     wire::RejReason::kConsumerDefined, 0},
+    {"Unreliable", [](wire::Req& m) { m.transport_service = wire::TransportService::kUc; },
+     wire::RejReason::kConsumerDefined, 0},
+    {"ReliableDatagram", [](wire::Req& m) { m.transport_service = wire::TransportService::kRd; },
+     wire::RejReason::kConsumerDefined, 0},
+    {"ExtendedTransport", [](wire::Req& m) { m.transport_service = wire::TransportService::kExtended; },
+     wire::RejReason::kConsumerDefined, 0},
+    {"MulticastDestination",
+     [](wire::Req& m) {
+       auto header = kGoodAddresses;
+       header.destination = wire::IpAddress::ipv4(0xe0000001);
+       addresses(m, header);
+     },
+     wire::RejReason::kConsumerDefined, 0},
+    {"LoopbackDestinationFromOutside",
+     [](wire::Req& m) {
+       auto header = kGoodAddresses;
+       header.destination = wire::IpAddress::ipv4(0x7f000001);
+       addresses(m, header);
+     },
+     wire::RejReason::kConsumerDefined, 0},
+    {"UnspecifiedSource",
+     [](wire::Req& m) {
+       auto header = kGoodAddresses;
+       header.source = wire::IpAddress::ipv4_any();
+       addresses(m, header);
+     },
+     wire::RejReason::kConsumerDefined, 0},
+    {"AnotherHostsGid", [](wire::Req& m) { m.primary.remote_gid = kStranger; }, wire::RejReason::kInvalidGid, 16},
+    {"OtherPartition", [](wire::Req& m) { m.pkey = 0x9234; }, wire::RejReason::kInvalidGid, 16},
+    {"AlternatePath", [](wire::Req& m) { m.alternate.local_lid = 1; }, wire::RejReason::kInvalidAlternateGid, 16},
+    {"NoMtu", [](wire::Req& m) { m.path_mtu = 0; }, wire::RejReason::kInvalidMtu, 0},
+    {"MtuBeyondTheLargest", [](wire::Req& m) { m.path_mtu = 6; }, wire::RejReason::kInvalidMtu, 0},
+};
+
+TEST_P(PassiveRefusal, IsAnsweredWithItsReasonAndLeavesNothing) {
+  listen();
+  auto m = req();
+  GetParam().change(m);
+  deliver(m);
+  wire::MadHeader header;
+  const auto r = sent<wire::Rej>(&header);
+  EXPECT_EQ(r.reason, GetParam().reason);
+  EXPECT_EQ(r.message, wire::MessageKind::kReq);
+  EXPECT_EQ(r.local_comm_id, 0u);
+  EXPECT_EQ(r.remote_comm_id, kPeerCommId);
+  EXPECT_EQ(r.ari_length, GetParam().ari_length);
+  if (r.ari_length == 16) {
+    EXPECT_EQ(load_be64(&r.ari[8]), load_be64(&kOwnAddress.bytes[8]));
+  }
+  EXPECT_EQ(header.transaction_id, kPeerTid);
+  EXPECT_TRUE(events().empty());
+  EXPECT_EQ(engine.usage().connections, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, PassiveRefusal, testing::ValuesIn(kRefusals),
+                         [](const auto& refusal) { return std::string(refusal.param.what); });
+
+TEST_F(Passive, LimitedMemberPkeyAndZeroLidsAreAccepted) {
+  listen();
+  auto m = req();
+  m.pkey = 0x7FFF;
+  m.primary.local_lid = m.primary.remote_lid = 0;
+  m.primary.hop_limit = 0;
+  deliver(m);
+  const auto e = event();
+  EXPECT_EQ(e.type, EventType::kConnectRequest);
+  EXPECT_EQ(e.path.hop_limit, 64);
+}
+
+TEST_F(Passive, CommIdZeroIsDropped) {
+  listen();
+  auto m = req();
+  m.local_comm_id = 0;
+  deliver(m);
+  expect_silence();
+  EXPECT_EQ(engine.counters().bad_message, 1u);
+}
+
+TEST_F(Passive, UnreliableListenerTakesUnreliableRequestsOnly) {
+  ASSERT_TRUE(engine.listen(
+      {.service_id = kServiceId, .address = wire::IpAddress::ipv4_any(), .transport = wire::TransportService::kUc}));
+  deliver(req());
+  EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kConsumerDefined);
+  auto m = req();
+  m.transport_service = wire::TransportService::kUc;
+  deliver(m);
+  EXPECT_EQ(event().type, EventType::kConnectRequest);
+}
+
+}  // namespace
+}  // namespace ucm::cm
