@@ -1,0 +1,73 @@
+// What all parts of a session share: the control socket, whether the node is still there, and who must hear of its end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "client/connection.h"
+#include "ipc/control_messages.h"
+#include "ipc/file_descriptor.h"
+
+namespace ucm::client {
+
+// Keeps the calling thread from being cancelled in the middle of a call: programs cancel threads that wait for events,
+// and mean their own waits.
+class CancellationOff {
+ public:
+  CancellationOff();
+  ~CancellationOff();
+  CancellationOff(const CancellationOff&) = delete;
+  CancellationOff& operator=(const CancellationOff&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+// Thread-safe. A core that a child has inherited by fork() counts as lost there: its socket is closed in the child, so
+// that the node still notices when the parent ends, and no mutex of it is touched.
+class SessionCore : public std::enable_shared_from_this<SessionCore> {
+ public:
+  // Starts the thread that waits for the node's end.
+  static Result<std::shared_ptr<SessionCore>> start(ipc::FileDescriptor socket);
+  ~SessionCore();
+
+  bool lost() const { return lost_.load() || inherited(); }
+  bool inherited() const;
+  // Readable once the node is gone.
+  int lost_fd() const { return lost_fd_.get(); }
+  // Hangs up when the node is gone.
+  int socket() const { return socket_.get(); }
+
+  // `link`: for kCloseLink.
+  Result<Answer> ask(ipc::ControlCall call, std::uint32_t link = 0);
+
+  // An eventfd that gets one token when the node is lost. ENOTCONN when it is already.
+  Result<void> add_listener(int event_fd);
+  void remove_listener(int event_fd);
+
+  // Gives the node up: it has broken the rules.
+  void abandon();
+
+ private:
+  explicit SessionCore(ipc::FileDescriptor socket);
+  Result<void> start_watching();
+  void watch();
+  static void* watch_thread(void* self);
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();
+
+  ipc::FileDescriptor socket_;
+  ipc::FileDescriptor lost_fd_;
+  const unsigned fork_generation_;
+  std::atomic<bool> lost_{false};
+  std::mutex ask_mutex_;
+  std::uint32_t sequence_ = 0;
+  std::mutex listeners_mutex_;
+  std::vector<int> listeners_;
+};
+
+}  // namespace ucm::client

@@ -1,0 +1,34 @@
+// The node's end of a session's data link: received packets for the QP numbers of one program.
+#pragma once
+
+#include <array>
+
+#include "base/result.h"
+#include "ipc/file_descriptor.h"
+#include "ipc/memfd.h"
+#include "ipc/ring.h"
+#include "wire/datagram.h"
+
+namespace ucm::daemon {
+
+class DataLink {
+ public:
+  static Result<DataLink> create();
+
+  // For the program: memory, wake eventfd.
+  std::array<int, 2> descriptors() const { return {memfd_.get(), wake_fd_.get()}; }
+  void close_memory_descriptor() { memfd_.reset(); }
+
+  enum class Delivery { kDelivered, kFull, kTooLong, kBroken };
+  // Wakes the program when it sleeps.
+  Delivery deliver(const wire::DatagramInfo& info, Bytes payload);
+
+ private:
+  DataLink() = default;
+
+  ipc::FileDescriptor memfd_, wake_fd_;
+  ipc::SharedMemory memory_;
+  ipc::RingProducer packets_;
+};
+
+}  // namespace ucm::daemon

@@ -1,0 +1,89 @@
+#include "daemon/instance.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "host/host.h"
+
+namespace ucm::daemon {
+namespace {
+
+class RealNode final : public NodeAccess {
+ public:
+  explicit RealNode(node::Node& node) : node_(node) {}
+
+  ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
+    return node_.execute(session, link, command);
+  }
+  void remove_link(node::LinkId link) override { node_.remove_link(link); }
+  void remove_session(node::SessionId session) override { node_.remove_session(session); }
+  std::vector<node::Node::ListenerStatus> listeners() const override { return node_.listeners(); }
+  std::vector<node::Node::ConnectionStatus> connections() const override { return node_.connections(); }
+  std::vector<host::Device> devices() const override { return node_.host().devices(); }
+
+  // A link-local address counts on whatever interface it is: the packet came to this host from this host.
+  bool is_local(const wire::IpAddress& address) const override {
+    if (address.is_loopback()) return true;
+    const auto has_address = [&](const host::Device& device) {
+      return std::any_of(device.addresses.begin(), device.addresses.end(),
+                         [&](const host::DeviceAddress& own) { return own.address == address; });
+    };
+    const auto& devices = node_.host().devices();
+    return std::any_of(devices.begin(), devices.end(), has_address);
+  }
+
+ private:
+  node::Node& node_;
+};
+
+Result<std::uint64_t> random_word() {
+  std::uint64_t word = 0;
+  if (getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word)) {
+    const int code = errno;
+    return fail(code, "no random numbers: " + std::generic_category().message(code));
+  }
+  return word;
+}
+
+}  // namespace
+
+Instance::Instance(std::unique_ptr<net::EventLoop> loop) : loop_(std::move(loop)) {}
+Instance::~Instance() = default;
+
+Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
+  const auto qpn_start = random_word();
+  const auto node_instance = random_word();
+  if (!qpn_start || !node_instance) return tl::unexpected((qpn_start ? node_instance : qpn_start).error());
+  auto loop = net::EventLoop::create();
+  if (!loop) return tl::unexpected(loop.error());
+  std::unique_ptr<Instance> instance(new Instance(std::move(*loop)));
+  instance->server_ = std::make_unique<Server>(*instance->loop_, ServerOptions{.socket_name = options.socket_name,
+                                                                               .idle_exit_ns = options.idle_exit_ns,
+                                                                               .qpn_start = *qpn_start,
+                                                                               .node_instance = *node_instance,
+                                                                               .log = std::move(options.log)});
+  auto node = node::Node::open(*instance->loop_, options.node, instance->server_->node_callbacks());
+  if (!node) return tl::unexpected(node.error());
+  instance->node_ = std::move(*node);
+  instance->access_ = std::make_unique<RealNode>(*instance->node_);
+  instance->server_->attach(*instance->access_);
+  return instance;
+}
+
+Result<void> Instance::serve(ipc::FileDescriptor listener) { return server_->serve(std::move(listener)); }
+
+Result<void> Instance::adopt(ipc::FileDescriptor socket) { return server_->adopt(std::move(socket)); }
+
+Result<void> Instance::stop_when_readable(int fd) {
+  return loop_->add(fd, [this, fd](std::uint32_t) {
+    loop_->remove(fd);
+    server_->shut_down();
+  });
+}
+
+void Instance::run() { loop_->run(); }
+
+}  // namespace ucm::daemon

@@ -1,0 +1,46 @@
+// A whole node with its server: what runs in ucmd's main thread, or in a thread of a program that embeds the node.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "daemon/server.h"
+#include "ipc/file_descriptor.h"
+#include "net/event_loop.h"
+#include "node/node.h"
+
+namespace ucm::daemon {
+
+struct InstanceOptions {
+  node::Options node;
+  std::string socket_name;       // told in the status; empty = none
+  TimeNs idle_exit_ns = kNever;  // run() returns when no program was served for so long
+  Log log;
+};
+
+class Instance {
+ public:
+  // Binds UDP 4791; the error says who holds it.
+  static Result<std::unique_ptr<Instance>> open(InstanceOptions options);
+  ~Instance();
+
+  // Exactly one thread may use an instance at a time.
+  Result<void> serve(ipc::FileDescriptor listener);
+  Result<void> adopt(ipc::FileDescriptor socket);
+  // Makes run() end in good order once `fd` is readable. `fd` outlives run().
+  Result<void> stop_when_readable(int fd);
+  // Until the stop, the end of idleness, or a request on the control socket.
+  void run();
+
+ private:
+  explicit Instance(std::unique_ptr<net::EventLoop> loop);
+
+  std::unique_ptr<net::EventLoop> loop_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<node::Node> node_;
+  std::unique_ptr<NodeAccess> access_;
+};
+
+}  // namespace ucm::daemon

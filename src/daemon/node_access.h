@@ -1,0 +1,28 @@
+// What the server needs of a node; the tests put their own behind it.
+#pragma once
+
+#include <vector>
+
+#include "host/device.h"
+#include "ipc/cm_api.h"
+#include "node/node.h"
+#include "wire/address.h"
+
+namespace ucm::daemon {
+
+class NodeAccess {
+ public:
+  virtual ~NodeAccess() = default;
+
+  virtual ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) = 0;
+  virtual void remove_link(node::LinkId link) = 0;
+  virtual void remove_session(node::SessionId session) = 0;
+
+  virtual std::vector<node::Node::ListenerStatus> listeners() const = 0;
+  virtual std::vector<node::Node::ConnectionStatus> connections() const = 0;
+  virtual std::vector<host::Device> devices() const = 0;
+  // Is it an address of this host? Asked for every received packet.
+  virtual bool is_local(const wire::IpAddress& address) const = 0;
+};
+
+}  // namespace ucm::daemon

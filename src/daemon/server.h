@@ -1,0 +1,142 @@
+// Connects programs to the node: sessions, their links, QP numbers and sending sockets. Runs on the loop's thread, like
+// the node itself. A program's fault ends its session and nothing else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "daemon/node_access.h"
+#include "daemon/qpn_allocator.h"
+#include "daemon/source_check.h"
+#include "ipc/control_messages.h"
+#include "ipc/file_descriptor.h"
+#include "net/event_loop.h"
+#include "node/node.h"
+
+namespace ucm::daemon {
+
+enum class LogLevel { kDebug, kInfo, kWarning };
+using Log = std::function<void(LogLevel, const std::string&)>;
+
+struct ServerOptions {
+  std::string socket_name;          // told in the status; empty = none
+  TimeNs idle_exit_ns = kNever;     // stop when no program was served for so long
+  std::uint64_t qpn_start = 0;      // random
+  std::uint64_t node_instance = 0;  // random
+  Log log;
+};
+
+// What happened since the start; every drop has its own counter.
+struct ServerCounters {
+  std::uint64_t sessions_accepted = 0;
+  std::uint64_t sessions_refused = 0;   // over a limit
+  std::uint64_t sessions_violated = 0;  // ended because the program broke the rules
+  std::uint64_t commands = 0;
+  std::uint64_t events = 0;
+  std::uint64_t events_waited = 0;  // event ring full
+  std::uint64_t events_without_link = 0;
+  std::uint64_t packets = 0;
+  std::uint64_t packets_no_owner = 0;  // QP number that is nobody's
+  std::uint64_t packets_no_link = 0;   // its owner has not opened a data link
+  std::uint64_t packets_ring_full = 0;
+  std::uint64_t packets_too_long = 0;
+  std::uint64_t packets_unknown_source_port = 0;
+  std::uint64_t packets_foreign_peer = 0;
+};
+
+class Server {
+ public:
+  // `loop` outlives the server and does not run after the server's end.
+  Server(net::EventLoop& loop, ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // What the node calls; then the node itself. Both before the first session.
+  node::Node::Callbacks node_callbacks();
+  void attach(NodeAccess& node);
+
+  // Serves whoever connects to `listener` (non-blocking).
+  Result<void> serve(ipc::FileDescriptor listener);
+  // Serves one connected socket, of the process that embeds the node.
+  Result<void> adopt(ipc::FileDescriptor socket);
+
+  // Ends every session (connections are disconnected), lets the node send what that takes, and stops the loop.
+  void shut_down();
+
+  // JSON text for `ucm status`.
+  std::string status_json() const;
+  const ServerCounters& counters() const { return counters_; }
+
+ private:
+  struct Session;
+  struct LinkEntry;
+  using Descriptors = std::vector<int>;
+
+  void accept_sessions();
+  Result<void> add_session(ipc::FileDescriptor socket);
+  bool within_limits(uid_t uid) const;
+  void doom(Session& session, std::string_view why);
+  void end_session(std::uint32_t id);
+  void end_doomed();
+
+  void on_control(std::uint32_t session_id, std::uint32_t epoll_events);
+  void on_request(Session& session, Bytes message);
+  void answer(Session& session, const ipc::ControlRequest& request);
+  void send_reply(Session& session, ipc::ControlReply& reply, const Descriptors& descriptors);
+  void send_failure(Session& session, const ipc::ControlRequest& request, int code, std::string_view message);
+  void say_version_mismatch(Session& session, const std::string& message);
+
+  void hello(Session& session, const ipc::ControlRequest& request);
+  void list_devices(Session& session, const ipc::ControlRequest& request);
+  void open_cm_link(Session& session, const ipc::ControlRequest& request);
+  void open_data_link(Session& session, const ipc::ControlRequest& request);
+  void close_link(Session& session, const ipc::ControlRequest& request);
+  void allocate_qpns(Session& session, const ipc::ControlRequest& request);
+  void send_sockets(Session& session, const ipc::ControlRequest& request);
+  void status(Session& session, const ipc::ControlRequest& request);
+  void stop(Session& session, const ipc::ControlRequest& request);
+  void send_sealed_copy(Session& session, const ipc::ControlRequest& request, const char* name, Bytes bytes);
+
+  void activate(LinkEntry& link);
+  void serve_link(LinkEntry& link);
+  void remove_link(std::uint32_t link_id);
+  bool prepare_sleep();
+  TimeNs on_turn(TimeNs now);
+  TimeNs idle_deadline() const;
+
+  void deliver_event(node::LinkId link, const ipc::CmEvent& event);
+  void deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload);
+  std::uint32_t peer_qpn_of(const Session& owner, std::uint32_t qpn) const;
+  bool source_allowed(const Session& owner, std::uint32_t qpn, const wire::DatagramInfo& info);
+  void log(LogLevel level, const std::string& text) const;
+
+  net::EventLoop& loop_;
+  ServerOptions options_;
+  NodeAccess* node_ = nullptr;
+  ipc::FileDescriptor listener_;
+  bool listening_ = false;  // false also while out of descriptors
+  QpnAllocator qpns_;
+  SourceCheck sources_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<LinkEntry>> links_;
+  std::vector<std::uint32_t> active_links_;
+  std::vector<std::uint32_t> doomed_;
+  std::uint32_t next_session_ = 1;
+  std::uint32_t next_link_ = 1;
+  std::size_t programs_ = 0;
+  TimeNs started_;
+  TimeNs idle_since_;
+  int turns_to_stop_ = -1;  // counts down when shutting down
+  ServerCounters counters_;
+};
+
+}  // namespace ucm::daemon

@@ -1,0 +1,241 @@
+// The server's side of the control socket: one function per call.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "daemon/server.h"
+#include "daemon/server_types.h"
+#include "ipc/device_list.h"
+#include "net/udp_sender.h"
+
+namespace ucm::daemon {
+
+using ipc::ControlCall;
+using ipc::ControlReply;
+using ipc::ControlRequest;
+
+void Server::on_control(std::uint32_t session_id, std::uint32_t epoll_events) {
+  const auto it = sessions_.find(session_id);
+  if (it == sessions_.end() || it->second->doomed) return;
+  Session& session = *it->second;
+  // One byte more than a request, so that a longer one is told apart.
+  std::array<std::uint8_t, sizeof(ControlRequest) + 1> buffer{};
+  const auto received = ipc::receive_message(session.socket.get(), buffer, ipc::ReceiveMode::kDontWait);
+  if (!received) {
+    if (received.error().code == EAGAIN && (epoll_events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) return;
+    if (received.error().code == EMSGSIZE) ++counters_.sessions_violated;
+    doom(session, received.error().message);
+    return;
+  }
+  if (received->size == 0) {
+    doom(session, "process gone or session closed");
+    return;
+  }
+  if (received->descriptor_count != 0) {
+    ++counters_.sessions_violated;
+    doom(session, "a program passes no descriptors");
+    return;
+  }
+  on_request(session, Bytes(buffer).first(received->size));
+}
+
+void Server::on_request(Session& session, Bytes message) {
+  const auto request = ipc::parse_request(message);
+  if (!request) {
+    if (request.error().code == EPROTONOSUPPORT) say_version_mismatch(session, request.error().message);
+    ++counters_.sessions_violated;
+    doom(session, request.error().message);
+    return;
+  }
+  if (session.greeted != (request->header.call != ControlCall::kHello)) {
+    ++counters_.sessions_violated;
+    doom(session, "hello is the first call, once");
+    return;
+  }
+  answer(session, *request);
+}
+
+void Server::answer(Session& session, const ControlRequest& request) {
+  const ControlCall call = request.header.call;
+  const bool for_programs = call == ControlCall::kOpenCmLink || call == ControlCall::kOpenDataLink ||
+                            call == ControlCall::kCloseLink || call == ControlCall::kAllocateQpns ||
+                            call == ControlCall::kSendSockets;
+  if (for_programs && session.role != ipc::Role::kProgram) {
+    return send_failure(session, request, EPERM, "a tool has no links and QP numbers");
+  }
+  switch (call) {
+    case ControlCall::kHello:
+      return hello(session, request);
+    case ControlCall::kListDevices:
+      return list_devices(session, request);
+    case ControlCall::kOpenCmLink:
+      return open_cm_link(session, request);
+    case ControlCall::kOpenDataLink:
+      return open_data_link(session, request);
+    case ControlCall::kCloseLink:
+      return close_link(session, request);
+    case ControlCall::kAllocateQpns:
+      return allocate_qpns(session, request);
+    case ControlCall::kSendSockets:
+      return send_sockets(session, request);
+    case ControlCall::kStatus:
+      return status(session, request);
+    case ControlCall::kStop:
+      return stop(session, request);
+  }
+}
+
+void Server::send_reply(Session& session, ControlReply& reply, const Descriptors& descriptors) {
+  reply.descriptor_count = static_cast<std::uint32_t>(descriptors.size());
+  const auto sent =
+      ipc::send_message(session.socket.get(), ipc::bytes_of(reply), descriptors, ipc::SendMode::kDontWait);
+  if (!sent) doom(session, sent.error().message);
+}
+
+void Server::send_failure(Session& session, const ControlRequest& request, int code, std::string_view message) {
+  ControlReply reply = ipc::make_reply(request);
+  ipc::set_error(reply, code, message);
+  send_reply(session, reply, {});
+}
+
+// In this side's version: the header and the error are where every version expects them.
+void Server::say_version_mismatch(Session& session, const std::string& message) {
+  ControlReply reply = ipc::make_reply(ipc::make_request(ControlCall::kHello, 0));
+  ipc::set_text(reply.daemon_version, UCM_VERSION);
+  ipc::set_error(reply, EPROTONOSUPPORT, message);
+  send_reply(session, reply, {});
+}
+
+void Server::hello(Session& session, const ControlRequest& request) {
+  ControlReply reply = ipc::make_reply(request);
+  reply.daemon_uid = geteuid();
+  reply.daemon_pid = getpid();
+  reply.node_instance = options_.node_instance;
+  ipc::set_text(reply.daemon_version, UCM_VERSION);
+  Descriptors descriptors;
+  if (request.role == ipc::Role::kProgram) {
+    auto memfd = ipc::create_memfd("ucm-peer-qpns", ipc::kPeerTableSize);
+    if (!memfd) return send_failure(session, request, memfd.error().code, memfd.error().message);
+    auto table = ipc::SharedMemory::map(memfd->get(), ipc::kPeerTableSize);
+    if (!table) return send_failure(session, request, table.error().code, table.error().message);
+    session.peer_table_memfd = std::move(*memfd);
+    session.peer_table = std::move(*table);
+    descriptors.push_back(session.peer_table_memfd.get());
+    ++programs_;
+  }
+  session.role = request.role;
+  session.greeted = true;
+  send_reply(session, reply, descriptors);
+  session.peer_table_memfd.reset();
+  log(LogLevel::kDebug, "session " + std::to_string(session.id) + ": process " + std::to_string(session.peer.pid) +
+                            " (" + session.program_name + ") of user " + std::to_string(session.peer.uid));
+}
+
+void Server::send_sealed_copy(Session& session, const ControlRequest& request, const char* name, Bytes bytes) {
+  const auto memfd = ipc::create_sealed_copy(name, bytes);
+  if (!memfd) return send_failure(session, request, memfd.error().code, memfd.error().message);
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {memfd->get()});
+}
+
+void Server::list_devices(Session& session, const ControlRequest& request) {
+  send_sealed_copy(session, request, "ucm-devices", ipc::emit_devices(node_->devices()));
+}
+
+void Server::open_cm_link(Session& session, const ControlRequest& request) {
+  if (session.links.size() >= ipc::kLinksPerSessionMax || links_.size() >= ipc::kLinksMax) {
+    return send_failure(session, request, ENOSPC, "too many event channels");
+  }
+  const bool own_user = session.peer.uid == geteuid();
+  auto link = CmLink::create(own_user ? CmLink::TokenWrite::kTrusting : CmLink::TokenWrite::kCautious);
+  if (!link) return send_failure(session, request, link.error().code, link.error().message);
+  while (next_link_ == 0 || links_.contains(next_link_)) ++next_link_;
+  const std::uint32_t id = next_link_++;
+  auto entry =
+      std::make_unique<LinkEntry>(LinkEntry{.id = id, .session = &session, .link = std::move(*link), .active = false});
+  const auto added = loop_.add(entry->link.doorbell(), [this, id](std::uint32_t) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    it->second->link.drain_doorbell();
+    activate(*it->second);
+  });
+  if (!added) return send_failure(session, request, added.error().code, added.error().message);
+
+  ControlReply reply = ipc::make_reply(request);
+  reply.link = id;
+  const auto descriptors = entry->link.descriptors();
+  send_reply(session, reply, {descriptors.begin(), descriptors.end()});
+  entry->link.close_memory_descriptor();
+  session.links.push_back(id);
+  activate(*links_.emplace(id, std::move(entry)).first->second);
+}
+
+void Server::open_data_link(Session& session, const ControlRequest& request) {
+  if (session.data) return send_failure(session, request, EBUSY, "the data link is open already");
+  auto link = DataLink::create();
+  if (!link) return send_failure(session, request, link.error().code, link.error().message);
+  session.data = std::move(*link);
+  ControlReply reply = ipc::make_reply(request);
+  const auto descriptors = session.data->descriptors();
+  send_reply(session, reply, {descriptors.begin(), descriptors.end()});
+  session.data->close_memory_descriptor();
+}
+
+// A link that is not the session's is closed already: nothing to do.
+void Server::close_link(Session& session, const ControlRequest& request) {
+  const auto it = links_.find(request.link);
+  if (it != links_.end() && it->second->session == &session) remove_link(request.link);
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {});
+}
+
+void Server::allocate_qpns(Session& session, const ControlRequest& request) {
+  if (session.qpn_blocks >= ipc::kQpnBlocksPerSessionMax) {
+    return send_failure(session, request, ENOMEM, "too many queue pairs in one process");
+  }
+  const auto first = qpns_.allocate(session.id, session.qpn_blocks);
+  if (!first) return send_failure(session, request, ENOMEM, "all QP numbers of this node are taken");
+  ControlReply reply = ipc::make_reply(request);
+  reply.first_qpn = *first;
+  reply.qpn_count = ipc::kQpnBlockSize;
+  reply.table_index = session.qpn_blocks * ipc::kQpnBlockSize;
+  ++session.qpn_blocks;
+  send_reply(session, reply, {});
+}
+
+void Server::send_sockets(Session& session, const ControlRequest& request) {
+  if (session.send_ports >= ipc::kSendPortsPerSessionMax) {
+    return send_failure(session, request, ENOSPC, "too many sending sockets in one process");
+  }
+  const auto sockets = net::make_send_sockets();
+  if (!sockets) return send_failure(session, request, sockets.error().code, sockets.error().message);
+  ++session.send_ports;
+  sources_.register_port(sockets->port, session.id);
+  ControlReply reply = ipc::make_reply(request);
+  reply.source_port = sockets->port;
+  reply.has_ipv4 = sockets->ipv4.valid();
+  reply.has_ipv6 = sockets->ipv6.valid();
+  Descriptors descriptors;
+  if (sockets->ipv4.valid()) descriptors.push_back(sockets->ipv4.get());
+  if (sockets->ipv6.valid()) descriptors.push_back(sockets->ipv6.get());
+  send_reply(session, reply, descriptors);
+}
+
+void Server::status(Session& session, const ControlRequest& request) {
+  const std::string text = status_json();
+  send_sealed_copy(session, request, "ucm-status", {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+void Server::stop(Session& session, const ControlRequest& request) {
+  if (session.peer.uid != 0 && session.peer.uid != geteuid()) {
+    return send_failure(session, request, EPERM,
+                        "only root and user " + std::to_string(geteuid()) + " may stop this ucmd");
+  }
+  log(LogLevel::kInfo, "asked to stop by process " + std::to_string(session.peer.pid));
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {});
+  shut_down();
+}
+
+}  // namespace ucm::daemon

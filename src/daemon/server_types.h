@@ -1,0 +1,42 @@
+// The parts of a Server that its own files share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/cm_link.h"
+#include "daemon/data_link.h"
+#include "daemon/server.h"
+#include "ipc/control_socket.h"
+
+namespace ucm::daemon {
+
+// One process (or one tool) at the control socket.
+struct Server::Session {
+  std::uint32_t id = 0;
+  ipc::FileDescriptor socket;
+  ipc::PeerCredentials peer;
+  std::string program_name;
+  ipc::Role role = ipc::Role::kTool;
+  bool greeted = false;
+  bool doomed = false;
+  std::vector<std::uint32_t> links;
+  std::optional<DataLink> data;
+  std::uint32_t qpn_blocks = 0;
+  // One entry per QP number, in the order handed out: the peer that the program wants packets from.
+  ipc::FileDescriptor peer_table_memfd;
+  ipc::SharedMemory peer_table;
+  std::size_t send_ports = 0;
+  std::size_t events_waiting = 0;
+};
+
+struct Server::LinkEntry {
+  std::uint32_t id = 0;
+  Session* session = nullptr;
+  CmLink link;
+  bool active = false;
+};
+
+}  // namespace ucm::daemon

@@ -1,0 +1,102 @@
+// What `ucm status` shows, as JSON.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/server.h"
+#include "daemon/server_types.h"
+#include "net/socket_address.h"
+
+namespace ucm::daemon {
+namespace {
+
+using nlohmann::json;
+
+std::string host_text(const ipc::SocketAddress& address) {
+  std::string text = net::to_string(wire::IpAddress{address.address});
+  if (address.scope_id != 0) text += "%" + std::to_string(address.scope_id);
+  return text;
+}
+
+// "10.0.0.1:7174", "[fd00::1]:7174"
+std::string text_of(const ipc::SocketAddress& address) {
+  const std::string host = address.family == 6 ? "[" + host_text(address) + "]" : host_text(address);
+  return host + ":" + std::to_string(address.port);
+}
+
+json device_status(const host::Device& device) {
+  json addresses = json::array();
+  for (const auto& address : device.addresses) {
+    addresses.push_back(net::to_string(address.address));
+  }
+  return {{"name", "ucm_" + device.interface_name},
+          {"interface", device.interface_name},
+          {"ifindex", device.ifindex},
+          {"mtu", device.mtu},
+          {"running", device.running},
+          {"addresses", addresses}};
+}
+
+json counters_status(const ServerCounters& c) {
+  return {{"sessions_accepted", c.sessions_accepted},
+          {"sessions_refused", c.sessions_refused},
+          {"sessions_violated", c.sessions_violated},
+          {"commands", c.commands},
+          {"events", c.events},
+          {"events_waited", c.events_waited},
+          {"events_without_link", c.events_without_link},
+          {"packets", c.packets},
+          {"packets_no_owner", c.packets_no_owner},
+          {"packets_no_link", c.packets_no_link},
+          {"packets_ring_full", c.packets_ring_full},
+          {"packets_too_long", c.packets_too_long},
+          {"packets_unknown_source_port", c.packets_unknown_source_port},
+          {"packets_foreign_peer", c.packets_foreign_peer}};
+}
+
+}  // namespace
+
+std::string Server::status_json() const {
+  json status;
+  status["daemon"] = {{"version", UCM_VERSION},
+                      {"pid", getpid()},
+                      {"uid", geteuid()},
+                      {"uptime_s", (loop_.now() - started_) / kNanosecondsPerSecond},
+                      {"socket", options_.socket_name},
+                      {"node_instance", options_.node_instance}};
+  status["devices"] = json::array();
+  for (const auto& device : node_->devices()) status["devices"].push_back(device_status(device));
+
+  status["sessions"] = json::array();
+  for (const auto& [id, session] : sessions_) {
+    if (session->role != ipc::Role::kProgram || session->doomed) continue;
+    status["sessions"].push_back({{"id", id},
+                                  {"pid", session->peer.pid},
+                                  {"uid", session->peer.uid},
+                                  {"program", session->program_name},
+                                  {"event_channels", session->links.size()},
+                                  {"qpns", session->qpn_blocks * ipc::kQpnBlockSize}});
+  }
+  status["listeners"] = json::array();
+  for (const auto& listener : node_->listeners()) {
+    status["listeners"].push_back({{"session", listener.session},
+                                   {"local", text_of(listener.local)},
+                                   {"port_space", listener.port_space},
+                                   {"backlog", listener.backlog},
+                                   {"pending", listener.pending}});
+  }
+  status["connections"] = json::array();
+  for (const auto& connection : node_->connections()) {
+    status["connections"].push_back({{"session", connection.session},
+                                     {"local", text_of(connection.local)},
+                                     {"remote", text_of(connection.remote)},
+                                     {"qpn", connection.qpn},
+                                     {"peer_qpn", connection.peer_qpn},
+                                     {"state", connection.state}});
+  }
+  status["counters"] = counters_status(counters_);
+  // Program names may hold any bytes.
+  return status.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace ucm::daemon

@@ -1,0 +1,225 @@
+// The server against clients that break the rules, byte by byte.
+#include "daemon/server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "daemon/fake_node.h"
+#include "ipc/control_messages.h"
+#include "ipc/memfd.h"
+
+namespace ucm::daemon {
+namespace {
+
+using ipc::ControlCall;
+
+struct RawAnswer {
+  ipc::ControlReply reply;
+  ipc::Received received;
+};
+
+// A program that says exactly what the test wants.
+class RawClient {
+ public:
+  explicit RawClient(ServerThread& server) : socket_(server.connect()) {}
+
+  bool send(Bytes bytes, std::span<const int> descriptors = {}) {
+    return ipc::send_message(socket_.get(), bytes, descriptors, ipc::SendMode::kWait).has_value();
+  }
+  // nullopt: the server has hung up.
+  std::optional<RawAnswer> receive() {
+    std::array<std::uint8_t, 512> buffer{};
+    auto received = ipc::receive_message(socket_.get(), buffer, ipc::ReceiveMode::kWait);
+    if (!received || received->size == 0) return std::nullopt;
+    ipc::ControlReply reply;
+    std::memcpy(&reply, buffer.data(), std::min(sizeof reply, received->size));
+    return RawAnswer{reply, std::move(*received)};
+  }
+  std::optional<RawAnswer> ask(ControlCall call, ipc::Role role = ipc::Role::kTool) {
+    auto request = ipc::make_request(call, 1);
+    request.role = role;
+    if (!send(ipc::bytes_of(request))) return std::nullopt;
+    return receive();
+  }
+  void hang_up() { socket_.reset(); }
+
+ private:
+  ipc::FileDescriptor socket_;
+};
+
+TEST(Server, TellsWhoItIsInTheHello) {
+  ServerThread server({.socket_name = "@test", .node_instance = 99, .log = {}});
+  RawClient client(server);
+  const auto answer = client.ask(ControlCall::kHello, ipc::Role::kProgram);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->reply.error, 0);
+  EXPECT_EQ(answer->reply.daemon_pid, getpid());
+  EXPECT_EQ(answer->reply.node_instance, 99u);
+  EXPECT_EQ(answer->received.descriptor_count, 1u) << "the table of peers";
+}
+
+TEST(Server, HangsUpOnBytesThatAreNoRequest) {
+  const auto request = ipc::make_request(ControlCall::kHello, 1);
+  const Bytes bytes = ipc::bytes_of(request);
+  std::vector<std::uint8_t> longer(bytes.begin(), bytes.end());
+  longer.resize(5000);
+  ServerThread server;
+  for (const Bytes bad : {bytes.first(1), bytes.first(sizeof request - 1), Bytes(longer)}) {
+    RawClient client(server);
+    ASSERT_TRUE(client.send(bad));
+    EXPECT_FALSE(client.receive()) << bad.size();
+  }
+  EXPECT_EQ(server.counters().sessions_violated, 3u);
+}
+
+TEST(Server, AnswersAnotherVersionWithItsOwnBeforeHangingUp) {
+  ServerThread server;
+  RawClient client(server);
+  auto request = ipc::make_request(ControlCall::kHello, 1);
+  request.header.version = 77;
+  ASSERT_TRUE(client.send(ipc::bytes_of(request)));
+  const auto answer = client.receive();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->reply.error, EPROTONOSUPPORT);
+  EXPECT_NE(ipc::text_of(answer->reply.message).find("77"), std::string::npos);
+  EXPECT_FALSE(client.receive());
+}
+
+TEST(Server, HelloComesFirstAndOnce) {
+  ServerThread server;
+  RawClient early(server);
+  EXPECT_FALSE(early.ask(ControlCall::kListDevices));
+  RawClient twice(server);
+  EXPECT_TRUE(twice.ask(ControlCall::kHello));
+  EXPECT_FALSE(twice.ask(ControlCall::kHello));
+}
+
+TEST(Server, TakesNoDescriptorsFromAProgram) {
+  ServerThread server;
+  RawClient client(server);
+  const auto request = ipc::make_request(ControlCall::kHello, 1);
+  ASSERT_TRUE(client.send(ipc::bytes_of(request), std::array{STDIN_FILENO}));
+  EXPECT_FALSE(client.receive());
+}
+
+TEST(Server, AToolGetsNoLinks) {
+  ServerThread server;
+  RawClient tool(server);
+  ASSERT_TRUE(tool.ask(ControlCall::kHello, ipc::Role::kTool));
+  for (const ControlCall call : {ControlCall::kOpenCmLink, ControlCall::kOpenDataLink, ControlCall::kAllocateQpns,
+                                 ControlCall::kSendSockets, ControlCall::kCloseLink}) {
+    const auto answer = tool.ask(call);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->reply.error, EPERM);
+  }
+}
+
+TEST(Server, FreesWhatAProgramHadWhenItHangsUp) {
+  ServerThread server;
+  RawClient program(server);
+  ASSERT_TRUE(program.ask(ControlCall::kHello, ipc::Role::kProgram));
+  ASSERT_TRUE(program.ask(ControlCall::kOpenCmLink));
+  const auto block = program.ask(ControlCall::kAllocateQpns);
+  ASSERT_TRUE(block);
+  bool owned = false;
+  server.run([&] { owned = server.callbacks.owns_qpn(1, block->reply.first_qpn); });
+  EXPECT_TRUE(owned);
+  program.hang_up();
+  EXPECT_TRUE(server.eventually([&] { return server.node.removed_sessions == std::vector<node::SessionId>{1}; }));
+  EXPECT_EQ(server.node.removed_links.size(), 1u);
+  server.run([&] { owned = server.callbacks.owns_qpn(1, block->reply.first_qpn); });
+  EXPECT_FALSE(owned);
+}
+
+TEST(Server, ABrokenCommandRingEndsItsSessionOnly) {
+  ServerThread server;
+  RawClient good(server), bad(server);
+  ASSERT_TRUE(good.ask(ControlCall::kHello, ipc::Role::kProgram));
+  ASSERT_TRUE(bad.ask(ControlCall::kHello, ipc::Role::kProgram));
+  auto link = bad.ask(ControlCall::kOpenCmLink);
+  ASSERT_TRUE(link && link->received.descriptor_count == 4);
+  const auto memory = ipc::SharedMemory::map(link->received.descriptors[0].get(), ipc::CmLinkLayout::kSize);
+  ASSERT_TRUE(memory.has_value());
+  reinterpret_cast<ipc::RingHeader*>(memory->at(ipc::CmLinkLayout::kCommands))->tail.store(12345);
+  const std::uint64_t one = 1;
+  ASSERT_EQ(write(link->received.descriptors[1].get(), &one, sizeof one), 8);
+  EXPECT_FALSE(bad.receive());
+  EXPECT_TRUE(good.ask(ControlCall::kOpenCmLink));
+  EXPECT_EQ(server.counters().sessions_violated, 1u);
+}
+
+TEST(Server, ACommandOfAnotherSizeEndsItsSession) {
+  ServerThread server;
+  RawClient bad(server);
+  ASSERT_TRUE(bad.ask(ControlCall::kHello, ipc::Role::kProgram));
+  auto link = bad.ask(ControlCall::kOpenCmLink);
+  ASSERT_TRUE(link && link->received.descriptor_count == 4);
+  const auto memory = ipc::SharedMemory::map(link->received.descriptors[0].get(), ipc::CmLinkLayout::kSize);
+  ASSERT_TRUE(memory.has_value());
+  ipc::RingProducer commands(memory->at(ipc::CmLinkLayout::kCommands), ipc::kCommandRingSize);
+  commands.try_push(ipc::bytes_of(std::uint64_t{5}));
+  const std::uint64_t one = 1;
+  ASSERT_EQ(write(link->received.descriptors[1].get(), &one, sizeof one), 8);
+  EXPECT_FALSE(bad.receive());
+}
+
+TEST(Server, CommandsWithoutReadingRepliesEndTheSession) {
+  ServerThread server;
+  RawClient bad(server);
+  ASSERT_TRUE(bad.ask(ControlCall::kHello, ipc::Role::kProgram));
+  auto link = bad.ask(ControlCall::kOpenCmLink);
+  ASSERT_TRUE(link && link->received.descriptor_count == 4);
+  const auto memory = ipc::SharedMemory::map(link->received.descriptors[0].get(), ipc::CmLinkLayout::kSize);
+  ASSERT_TRUE(memory.has_value());
+  ipc::RingProducer commands(memory->at(ipc::CmLinkLayout::kCommands), ipc::kCommandRingSize);
+  const std::uint64_t one = 1;
+  for (int sent = 0; sent < 100;) {
+    if (commands.try_push(ipc::bytes_of(ipc::CmCommand{})) != ipc::RingProducer::Push::kFull) ++sent;
+    if (write(link->received.descriptors[1].get(), &one, sizeof one) != 8) break;
+    if (server.counters().sessions_violated != 0) break;
+  }
+  EXPECT_FALSE(bad.receive());
+}
+
+TEST(Server, LimitsTheQpnsOfOneProgram) {
+  ServerThread server;
+  RawClient greedy(server);
+  ASSERT_TRUE(greedy.ask(ControlCall::kHello, ipc::Role::kProgram));
+  for (std::uint32_t i = 0; i < ipc::kQpnBlocksPerSessionMax; ++i) {
+    const auto answer = greedy.ask(ControlCall::kAllocateQpns);
+    ASSERT_TRUE(answer && answer->reply.error == 0);
+    ASSERT_EQ(answer->reply.table_index, i * ipc::kQpnBlockSize);
+  }
+  EXPECT_EQ(greedy.ask(ControlCall::kAllocateQpns)->reply.error, ENOMEM);
+}
+
+TEST(Server, StatusIsJsonThatNamesItsPrograms) {
+  ServerThread server({.socket_name = "@test", .log = {}});
+  server.node.device_list = {
+      {.ifindex = 1, .interface_name = "lo", .mtu = 65536, .guid = 1, .loopback = true, .addresses = {}}};
+  RawClient program(server);
+  ASSERT_TRUE(program.ask(ControlCall::kHello, ipc::Role::kProgram));
+  const auto status = nlohmann::json::parse(server.status());
+  EXPECT_EQ(status["daemon"]["socket"], "@test");
+  ASSERT_EQ(status["sessions"].size(), 1u);
+  EXPECT_EQ(status["sessions"][0]["pid"], getpid());
+  EXPECT_EQ(status["devices"][0]["name"], "ucm_lo");
+}
+
+TEST(Server, StopRequestEndsEverySessionAndTheLoop) {
+  ServerThread server;
+  RawClient program(server), tool(server);
+  ASSERT_TRUE(program.ask(ControlCall::kHello, ipc::Role::kProgram));
+  ASSERT_TRUE(tool.ask(ControlCall::kHello));
+  const auto answer = tool.ask(ControlCall::kStop);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->reply.error, 0);
+  EXPECT_FALSE(program.receive());
+  server.wait_stopped();
+}
+
+}  // namespace
+}  // namespace ucm::daemon
