@@ -35,8 +35,8 @@ Result<Answer> receive_answer(int socket) {
   }
   std::array<std::uint8_t, sizeof(ipc::ControlReply) + 1> buffer{};
   auto received = ipc::receive_message(socket, buffer, ipc::ReceiveMode::kWait);
-  if (!received) return tl::unexpected(received.error());
-  if (received->size == 0) return node_gone();
+  if (!received && received.error().code != ECONNRESET) return tl::unexpected(received.error());
+  if (!received || received->size == 0) return node_gone();
   auto reply = ipc::parse_reply(Bytes(buffer).first(received->size));
   if (!reply) return tl::unexpected(reply.error());
   if (reply->descriptor_count != received->descriptor_count) return fail(EPROTO, "ucmd's answer lacks a descriptor");
@@ -48,21 +48,6 @@ std::vector<std::string> candidate_names() {
   std::vector<std::string> names{ipc::socket_name_of(0)};
   if (geteuid() != 0) names.push_back(ipc::socket_name_of(geteuid()));
   return names;
-}
-
-Result<Connection> connect_by_name(const std::string& name, ipc::Role role) {
-  auto socket = ipc::connect_to(name, kAnswerTimeoutMs);
-  if (!socket) return tl::unexpected(socket.error());
-  const auto peer = ipc::peer_credentials(socket->get());
-  if (!peer) return tl::unexpected(peer.error());
-  if (peer->uid != 0 && peer->uid != geteuid()) {
-    return fail(EACCES, name + " belongs to process " + std::to_string(peer->pid) + " of user " +
-                            std::to_string(peer->uid) + "; user " + std::to_string(geteuid()) +
-                            " trusts only root's ucmd and an own one");
-  }
-  auto hello = say_hello(socket->get(), role);
-  if (!hello) return fail(hello.error().code, name + ": " + hello.error().message);
-  return Connection{std::move(*socket), name, std::move(*hello)};
 }
 
 }  // namespace
@@ -97,12 +82,27 @@ Result<Answer> say_hello(int socket, ipc::Role role) {
   return answer;
 }
 
+Result<Connection> connect_node_at(const std::string& socket_name, ipc::Role role) {
+  auto socket = ipc::connect_to(socket_name, kAnswerTimeoutMs);
+  if (!socket) return tl::unexpected(socket.error());
+  const auto peer = ipc::peer_credentials(socket->get());
+  if (!peer) return tl::unexpected(peer.error());
+  if (peer->uid != 0 && peer->uid != geteuid()) {
+    return fail(EACCES, socket_name + " belongs to process " + std::to_string(peer->pid) + " of user " +
+                            std::to_string(peer->uid) + "; user " + std::to_string(geteuid()) +
+                            " trusts only root's ucmd and an own one");
+  }
+  auto hello = say_hello(socket->get(), role);
+  if (!hello) return fail(hello.error().code, socket_name + ": " + hello.error().message);
+  return Connection{std::move(*socket), socket_name, std::move(*hello)};
+}
+
 Result<Connection> connect_node(ipc::Role role) {
   const std::vector<std::string> names = candidate_names();
   std::string tried;
   Error stranger;
   for (const std::string& name : names) {
-    auto connection = connect_by_name(name, role);
+    auto connection = connect_node_at(name, role);
     if (connection) return connection;
     if (connection.error().code == EACCES) {
       stranger = connection.error();

@@ -30,6 +30,8 @@ struct Connection {
 // The node of UCM_SOCKET; without that, root's or this user's. ECONNREFUSED when there is none, EACCES when it is
 // another user's, EPROTONOSUPPORT when it speaks another version.
 Result<Connection> connect_node(ipc::Role role);
+// The node behind one name only; errors as above.
+Result<Connection> connect_node_at(const std::string& socket_name, ipc::Role role);
 
 // Says hello on a socket that is connected already.
 Result<Answer> say_hello(int socket, ipc::Role role);

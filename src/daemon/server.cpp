@@ -158,9 +158,9 @@ void Server::end_session(std::uint32_t id) {
 void Server::shut_down() {
   if (turns_to_stop_ >= 0) return;
   turns_to_stop_ = kTurnsToStop;
+  // The name stays taken until the node has let go of its port: the next ucmd waits for that.
   if (listening_) loop_.remove(listener_.get());
   listening_ = false;
-  listener_.reset();
   for (const auto& [id, session] : sessions_) doom(*session, "shutting down");
 }
 

@@ -1,0 +1,146 @@
+#include "cli/program_run.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "base/result.h"
+#include "client/connection.h"
+#include "net/fault_port.h"
+
+namespace ucm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A ucmd that is just leaving is met again after this; several may come one after the other.
+constexpr int kNodeTries = 50;
+constexpr int kNodeRetryMs = 20;
+
+std::string_view mode_from_environment() {
+  const char* mode = std::getenv("UCM_MODE");
+  return mode != nullptr ? mode : "";
+}
+
+Result<fs::path> own_folder() {
+  std::error_code error;
+  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+  if (error) return fail(error.value(), "/proc/self/exe: " + error.message());
+  return executable.parent_path();
+}
+
+// The build tree and an installed tree have the same shape: bin beside lib/ucm.
+Result<fs::path> library_folder(const fs::path& programs) {
+  const fs::path folder = (programs / ".." / "lib" / "ucm").lexically_normal();
+  std::error_code error;
+  if (fs::exists(folder / "libucm.so.0", error)) return folder;
+  return fail(ENOENT, "no libucm.so.0 in " + folder.string() + ": is UCM built or installed completely?");
+}
+
+void prepend_library_path(const fs::path& folder) {
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  std::string path = folder.string();
+  if (before != nullptr && *before != '\0') path += ":" + std::string(before);
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+}
+
+// Waits until the daemon is ready; it says itself on standard error what went wrong.
+Result<void> start_daemon(const fs::path& programs, const RunOptions& options) {
+  const std::string executable = (programs / "ucmd").string();
+  std::vector<std::string> arguments{executable, "--idle-exit", std::to_string(options.idle_exit_s)};
+  if (!options.faults.empty()) arguments.insert(arguments.end(), {"--faults", options.faults});
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+
+  const pid_t child = fork();
+  if (child < 0) return fail(errno, "fork: " + std::generic_category().message(errno));
+  if (child == 0) {
+    execv(executable.c_str(), argv.data());
+    std::fprintf(stderr, "ucm: %s: %s\n", executable.c_str(), std::generic_category().message(errno).c_str());
+    _exit(kExitNotFound);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return fail(ECHILD, "ucmd did not start");
+}
+
+void tell(const RunOptions& options, const std::string& text) {
+  if (options.verbose) std::fprintf(stderr, "ucm: %s\n", text.c_str());
+}
+
+// A node answers when this returns.
+Result<void> ensure_daemon(const fs::path& programs, const RunOptions& options) {
+  Error last;
+  for (int i = 0; i < kNodeTries; ++i) {
+    const auto node = client::connect_node(ipc::Role::kTool);
+    if (node) {
+      tell(options, "using ucmd on " + node->socket_name + ", process " + std::to_string(node->hello.reply.daemon_pid));
+      if (i == 0 && !options.faults.empty()) {
+        std::fprintf(stderr, "ucm: ucmd is running already; --faults has no effect on it\n");
+      }
+      return {};
+    }
+    last = node.error();
+    if (last.code == ECONNREFUSED) {
+      tell(options, "starting ucmd");
+      if (auto started = start_daemon(programs, options); !started) return started;
+    } else if (last.code == ENOTCONN) {
+      poll(nullptr, 0, kNodeRetryMs);
+    } else {
+      break;
+    }
+  }
+  return tl::unexpected(last);
+}
+
+Result<void> prepare(const RunOptions& options) {
+  const std::string_view mode = mode_from_environment();
+  if (mode == "off") return {};
+  if (!mode.empty() && mode != "embedded") {
+    return fail(EINVAL, "UCM_MODE=" + std::string(mode) + " is not known: embedded, off, or not set");
+  }
+  if (!options.faults.empty()) {
+    if (const auto faults = net::FaultSpec::parse(options.faults); !faults) {
+      return fail(EINVAL, "--faults: " + faults.error().message);
+    }
+  }
+  const auto programs = own_folder();
+  if (!programs) return tl::unexpected(programs.error());
+  const auto libraries = library_folder(*programs);
+  if (!libraries) return tl::unexpected(libraries.error());
+  if (options.embedded || mode == "embedded") {
+    setenv("UCM_MODE", "embedded", 1);
+    if (!options.faults.empty()) setenv("UCM_FAULTS", options.faults.c_str(), 1);
+  } else if (const auto daemon = ensure_daemon(*programs, options); !daemon) {
+    return daemon;
+  }
+  prepend_library_path(*libraries);
+  return {};
+}
+
+}  // namespace
+
+int run_program(const RunOptions& options) {
+  if (const auto prepared = prepare(options); !prepared) {
+    std::fprintf(stderr, "ucm: %s\n", prepared.error().message.c_str());
+    return kExitOwnFailure;
+  }
+  std::vector<char*> argv;
+  for (const std::string& argument : options.command) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const int code = errno;
+  std::fprintf(stderr, "ucm: %s: %s\n", argv[0], std::generic_category().message(code).c_str());
+  return code == ENOENT ? kExitNotFound : kExitNotExecutable;
+}
+
+}  // namespace ucm::cli

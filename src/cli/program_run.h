@@ -1,0 +1,26 @@
+// `ucm run`: a program with UCM's libraries in front of the system's, and a node for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ucm::cli {
+
+// What the shell's own tools use: 125 for a failure of ucm itself, 126 for a program that cannot be run, 127 for one
+// that is not there.
+inline constexpr int kExitOwnFailure = 125;
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+
+struct RunOptions {
+  bool embedded = false;
+  std::string faults;
+  double idle_exit_s = 30;
+  bool verbose = false;
+  std::vector<std::string> command;  // the program and its arguments; not empty
+};
+
+// Becomes the program; returns an exit code only when that fails.
+int run_program(const RunOptions& options);
+
+}  // namespace ucm::cli
