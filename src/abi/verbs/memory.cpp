@@ -1,0 +1,134 @@
+// Protection domains and memory regions.
+#include "abi/verbs/objects.h"
+#include "abi/verbs/process_memory.h"
+
+namespace ucm::abi::verbs {
+
+namespace {
+
+constexpr std::uint32_t kRemoteChange = roce::kAccessRemoteWrite | roce::kAccessRemoteAtomic;
+constexpr std::uint32_t kRights =
+    roce::kAccessLocalWrite | roce::kAccessRemoteWrite | roce::kAccessRemoteRead | roce::kAccessRemoteAtomic;
+// Hints that change nothing here.
+constexpr std::uint32_t kIgnored = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+
+// 0, or the errno value that says what is wrong with a region.
+int check_region(const void* address, std::size_t length, std::uint32_t access) {
+  if ((access & ~(kRights | kIgnored | IBV_ACCESS_ZERO_BASED)) != 0) return EOPNOTSUPP;
+  // IBTA 10.6.3.2: who may be written to by others may be written to by oneself.
+  if ((access & kRemoteChange) != 0 && (access & roce::kAccessLocalWrite) == 0) return EINVAL;
+  if (length == 0) return EINVAL;
+  return process_memory_allows(address, length, (access & roce::kAccessLocalWrite) != 0) ? 0 : EFAULT;
+}
+
+Result<roce::MrKeys> register_region(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
+                                     std::uint32_t access) {
+  if (const int error = check_region(address, length, access); error != 0) return fail(error, "bad memory region");
+  const roce::MrParams params{
+      .pd = pd.id, .address = address, .length = length, .iova = iova, .access = access & kRights};
+  return software_of(pd.context).inspect([&](roce::Engine& engine) { return engine.reg_mr(params); });
+}
+
+std::uint64_t iova_of(const void* address, std::uint32_t access) {
+  return (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(address);
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, std::uint32_t access) {
+  const auto keys = register_region(*Pd::from(pd), address, length, iova, access);
+  if (!keys) return null_with_errno(keys.error().code);
+  auto* const region = new Mr;
+  region->context = pd->context;
+  region->pd = pd;
+  region->addr = address;
+  region->length = length;
+  region->handle = keys->lkey;
+  region->lkey = keys->lkey;
+  region->rkey = keys->rkey;
+  region->iova = iova;
+  region->access = access;
+  return region;
+}
+
+int dereg_key(ibv_context* context, std::uint32_t lkey) {
+  const auto done = software_of(context).inspect([&](roce::Engine& engine) { return engine.dereg_mr(lkey); });
+  return done ? 0 : done.error().code;
+}
+
+}  // namespace
+
+}  // namespace ucm::abi::verbs
+
+using namespace ucm::abi::verbs;
+
+extern "C" {
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  const auto id = software_of(context).inspect([](ucm::roce::Engine& engine) { return engine.alloc_pd(); });
+  if (!id) return null_with_errno(id.error().code);
+  auto* const pd = new Pd;
+  pd->context = context;
+  pd->handle = static_cast<std::uint32_t>(*id);
+  pd->id = *id;
+  return pd;
+}
+
+int ibv_dealloc_pd(ibv_pd* pd) {
+  Pd* const ours = Pd::from(pd);
+  const auto done =
+      software_of(pd->context).inspect([&](ucm::roce::Engine& engine) { return engine.dealloc_pd(ours->id); });
+  if (!done) return done.error().code;
+  delete ours;
+  return 0;
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  const auto rights = static_cast<std::uint32_t>(access);
+  return reg_mr(pd, address, length, iova_of(address, rights), rights);
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  return reg_mr(pd, address, length, iova, static_cast<std::uint32_t>(access));
+}
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+  return reg_mr(pd, address, length, iova, access);
+}
+
+int ibv_dereg_mr(ibv_mr* mr) {
+  const int error = dereg_key(mr->context, mr->lkey);
+  if (error == 0) delete Mr::from(mr);
+  return error;
+}
+
+// A region of new keys takes the place of the old one, so that a failure leaves the old one as it was.
+int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  Mr& region = *Mr::from(mr);
+  ibv_pd* const new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : region.pd;
+  const bool moved = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const std::uint32_t rights =
+      (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? static_cast<std::uint32_t>(access) : region.access;
+  void* const new_address = moved ? address : region.addr;
+  const std::size_t new_length = moved ? length : region.length;
+  const std::uint64_t new_iova = moved ? iova_of(address, rights) : region.iova;
+
+  const auto keys = register_region(*Pd::from(new_pd), new_address, new_length, new_iova, rights);
+  if (!keys) {
+    errno = keys.error().code;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  dereg_key(region.context, region.lkey);
+  region.pd = new_pd;
+  region.addr = new_address;
+  region.length = new_length;
+  region.lkey = keys->lkey;
+  region.rkey = keys->rkey;
+  region.iova = new_iova;
+  region.access = rights;
+  return 0;
+}
+
+}  // extern "C"

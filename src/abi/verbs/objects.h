@@ -1,0 +1,195 @@
+// What programs hold pointers to: each verbs object is the public structure with our part behind it.
+//
+// Locks, in the order they are taken: SoftwareDevice's own, then a channel's or a context's, then the pthread mutex
+// inside an object. No lock is held where a program may block or be cancelled.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "abi/verbs/layout.h"
+#include "base/result.h"
+#include "client/software_device.h"
+#include "host/device.h"
+#include "roce/engine.h"
+
+// These are macros over the functions of the same name that this library defines.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace ucm::abi::verbs {
+
+inline constexpr std::uint8_t kDevicePort = 1;  // the only one
+
+// How libraries of hardware vendors see a device: they compare `provider_ops` with their own to ask "is it mine?".
+struct DeviceHead {
+  ibv_device device;
+  const void* provider_ops;
+};
+static_assert(offsetof(DeviceHead, provider_ops) == layout::kProviderOps);
+
+// One network interface. Kept until the process ends, because programs compare and use device pointers after freeing
+// the list they came from.
+class Device : public DeviceHead {
+ public:
+  explicit Device(const host::Device& found);
+
+  // What is known of the interface; asked for again when it is older than a moment.
+  host::Device snapshot();
+  void update(const host::Device& found);
+  // The GID at `index` as an address; EINVAL outside the table or where there is none.
+  Result<wire::IpAddress> gid(std::uint32_t index);
+  // -1 when the device does not have the address.
+  int gid_index(const wire::IpAddress& address);
+  std::uint32_t ifindex();
+
+  static Device* from(ibv_device* device) { return static_cast<Device*>(reinterpret_cast<DeviceHead*>(device)); }
+
+ private:
+  std::mutex mutex_;
+  host::Device found_;
+  TimeNs found_at_ = 0;
+};
+
+struct AsyncEvents;
+
+struct Context : verbs_context {
+  Device* owner = nullptr;
+  client::SoftwareDevice* software = nullptr;
+  std::mutex mutex;  // guards pending, and the `async_reported` of every object of this context
+  std::deque<ibv_async_event> pending;
+  bool closed = false;
+  // Objects that events may still name: while there are any, the memory of a closed context stays.
+  std::atomic<std::uint32_t> objects{0};
+
+  static Context* from(ibv_context* context) { return static_cast<Context*>(verbs_get_ctx(context)); }
+};
+
+struct Pd : ibv_pd {
+  roce::PdId id{};
+
+  static Pd* from(ibv_pd* pd) { return static_cast<Pd*>(pd); }
+};
+
+struct Mr : ibv_mr {
+  std::uint64_t iova = 0;
+  std::uint32_t access = 0;
+
+  static Mr* from(ibv_mr* mr) { return static_cast<Mr*>(mr); }
+};
+
+struct Ah : ibv_ah {
+  roce::AhId id{};
+
+  static Ah* from(ibv_ah* ah) { return static_cast<Ah*>(ah); }
+};
+
+struct Cq;
+
+struct CompletionChannel : ibv_comp_channel {
+  std::mutex mutex;  // guards pending, refcnt, and `reported` of every CQ of this channel
+  std::deque<Cq*> pending;
+
+  static CompletionChannel* from(ibv_comp_channel* channel) { return static_cast<CompletionChannel*>(channel); }
+};
+
+struct Cq : ibv_cq_ex {
+  roce::CqId id{};
+  std::uint32_t reported = 0;        // completion events that the program has taken
+  std::uint32_t async_reported = 0;  // asynchronous events that the program has taken
+  // SoftwareDevice::progress() when the queue was last seen empty.
+  std::atomic<std::uint64_t> empty_at{0};
+  roce::Completion current{};  // of the start_poll/next_poll interface
+
+  ibv_cq* plain() { return reinterpret_cast<ibv_cq*>(static_cast<ibv_cq_ex*>(this)); }
+  static Cq* from(ibv_cq_ex* cq) { return static_cast<Cq*>(cq); }
+  static Cq* from(ibv_cq* cq) { return from(reinterpret_cast<ibv_cq_ex*>(cq)); }
+};
+
+struct Srq : ibv_srq {
+  roce::SrqId id{};
+  std::uint32_t async_reported = 0;
+  ibv_srq_attr attributes{};
+
+  static Srq* from(ibv_srq* srq) { return static_cast<Srq*>(srq); }
+};
+
+// Work requests collected between ibv_wr_start() and ibv_wr_complete().
+struct RequestBatch {
+  struct Entry {
+    roce::SendRequest request;
+    std::vector<roce::Sge> sges;
+    std::vector<std::uint8_t> inline_bytes;
+  };
+  std::mutex mutex;  // held by the thread that builds
+  std::vector<Entry> entries;
+  int error = 0;  // the first one met while building
+};
+
+struct Qp : ibv_qp_ex {
+  std::uint32_t async_reported = 0;
+  ibv_qp_attr attributes{};  // as the program set them
+  ibv_qp_init_attr init{};
+  std::unique_ptr<RequestBatch> batch;  // only with send_ops_flags
+
+  static Qp* from(ibv_qp_ex* qp) { return static_cast<Qp*>(qp); }
+  static Qp* from(ibv_qp* qp) { return from(reinterpret_cast<ibv_qp_ex*>(qp)); }
+};
+
+inline client::SoftwareDevice& software_of(ibv_context* context) { return *Context::from(context)->software; }
+
+// The error convention of functions that return a pointer: nullptr and errno.
+inline std::nullptr_t null_with_errno(int code) {
+  errno = code;
+  return nullptr;
+}
+
+// device.cpp
+const client::SoftwareDevice::Sinks& event_sinks();
+void register_context(Context& context);
+// True when no object is left and the memory may be freed.
+bool unregister_context(Context& context);
+
+// events.cpp
+void deliver_event(const roce::Event& event);
+void deliver_device_fatal(Context& context);
+// Forgets what the program has not yet read of the object's events, then waits until it has acknowledged what it has
+// read. The engine raises no more events for the object.
+void retire_cq_events(Cq& cq);
+void retire_srq_events(Srq& srq);
+void retire_qp_events(Qp& qp);
+
+// address_handle.cpp
+Result<roce::AddressVector> address_vector_of(Context& context, const ibv_ah_attr& attributes);
+
+// work_request.cpp
+int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad_request);
+int post_recv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad_request);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad_request);
+// request_batch.cpp
+bool install_batch_functions(Qp& qp, std::uint64_t send_ops_flags);
+
+// completion_queue.cpp
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions);
+int request_notify(ibv_cq* cq, int solicited_only);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes);
+
+// queue_pair.cpp, shared_receive_queue.cpp
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes);
+int get_srq_number(ibv_srq* srq, std::uint32_t* number);
+
+// attributes.cpp: what ibv_query_device and ibv_query_port tell.
+ibv_device_attr device_attributes(const host::Device& device);
+ibv_port_attr port_attributes(const host::Device& device);
+inline constexpr int kGidTableLengthMin = 64;
+
+}  // namespace ucm::abi::verbs

@@ -1,0 +1,129 @@
+// The software RDMA device of this process: one roce::Engine, the thread that serves it, and the ways its packets take.
+//
+// Threads: application threads call execute() and inspect(); what the engine wants to send leaves on the calling thread
+// before execute() returns. A helper thread takes packets in and keeps the timers; it sleeps when there is nothing to
+// do. One lock guards the engine. Order of locks: this one before any lock that an event sink takes.
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "client/session.h"
+#include "net/udp_port.h"
+#include "roce/engine.h"
+
+namespace ucm::client {
+
+class SoftwareDevice {
+ public:
+  // What the layer above hears. Both run with the device's lock held, on any thread, and must not call the device.
+  struct Sinks {
+    void (*event)(const roce::Event& event);
+    // The node is gone; every QP is in the error state.
+    void (*lost)();
+  };
+
+  // The device of this process; the first call makes it (with `sinks`), as does the first call in a forked child.
+  // Never destroyed. Errors are those of Session.
+  static Result<SoftwareDevice*> get(const Sinks& sinks);
+
+  SoftwareDevice(const SoftwareDevice&) = delete;
+  SoftwareDevice& operator=(const SoftwareDevice&) = delete;
+
+  // Runs `command(engine, now)` under the lock, then sends packets, passes events on and wakes the helper thread if
+  // the engine has to be served earlier than it knows.
+  template <class Command>
+  auto execute(Command&& command) {
+    const std::lock_guard lock(mutex_);
+    const TimeNs now = clock_now();
+    const Settling settling(*this, now);
+    return command(*engine_, now);
+  }
+
+  // Runs `query(engine)` under the lock: for calls that neither send nor raise events.
+  template <class Query>
+  auto inspect(Query&& query) {
+    const std::lock_guard lock(mutex_);
+    return query(*engine_);
+  }
+
+  // Takes in packets that have arrived, on the calling thread: what makes a program that polls its completion queues
+  // fast. Does nothing while another thread holds the lock.
+  void serve();
+
+  // Changes whenever completions may have been added; equal values mean that an empty CQ is still empty.
+  std::uint64_t progress() const { return progress_.load(std::memory_order_acquire); }
+
+  // False in a child forked after the device was made: its objects belong to the parent.
+  bool of_this_process() const;
+  // The node is gone: nothing can be sent or received any more.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
+
+  Session& session() { return *session_; }
+
+ private:
+  // Settles the engine after a command, whatever way the command returns.
+  class Settling {
+   public:
+    Settling(SoftwareDevice& device, TimeNs now) : device_(device), now_(now) {}
+    ~Settling() { device_.settle(now_); }
+    Settling(const Settling&) = delete;
+    Settling& operator=(const Settling&) = delete;
+
+   private:
+    SoftwareDevice& device_;
+    TimeNs now_;
+  };
+
+  static constexpr std::size_t kBatchPackets = 32;           // per sendmmsg: most of the gain, 130 KB of buffers
+  static constexpr std::size_t kPacketsPerTurn = 256;        // sent or received before others may take the lock
+  static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer would keep a core from those to be woken
+  // While application threads take packets in themselves, the helper leaves them the link and only looks at this
+  // interval whether they still do.
+  static constexpr TimeNs kStandBack = 500 * kNanosecondsPerMicrosecond;
+  static constexpr TimeNs kAwake = -1;
+
+  SoftwareDevice(const Sinks& sinks, std::shared_ptr<Session> session, std::unique_ptr<DataLink> link,
+                 const SendSockets& sockets, int kick_fd);
+  static Result<std::unique_ptr<SoftwareDevice>> create(const Sinks& sinks);
+  static TimeNs clock_now();
+  Result<void> start_helper();
+
+  // All of these with the lock held.
+  void settle(TimeNs now);
+  bool send_batch(TimeNs now);
+  void pass_events();
+  bool take_packets();
+  bool serve_locked(TimeNs now);
+  void fail_locked(TimeNs now);
+
+  void run_helper();
+  bool prepare_sleep();
+  void sleep(TimeNs wake_at);
+
+  const Sinks sinks_;
+  const std::shared_ptr<Session> session_;
+  const std::unique_ptr<DataLink> link_;
+  const int kick_fd_;
+  std::atomic<std::uint64_t> progress_{1};
+  std::atomic<bool> lost_{false};
+
+  std::mutex mutex_;
+  std::unique_ptr<roce::Engine> engine_;
+  net::UdpSender sender_;
+  const std::uint16_t source_port_;
+  bool unsent_ = false;        // packets may be left in the engine
+  bool announced_ = false;     // the link knows that the helper sleeps
+  TimeNs served_at_ = 0;       // when an application thread last took packets in
+  TimeNs wakes_at_ = kAwake;   // when the helper wakes by itself; kAwake while it runs
+  std::array<std::array<std::uint8_t, roce::kPacketSizeMax>, kBatchPackets> buffers_;
+};
+
+}  // namespace ucm::client
