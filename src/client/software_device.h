@@ -5,18 +5,16 @@
 // do. One lock guards the engine. Order of locks: this one before any lock that an event sink takes.
 #pragma once
 
-#include <poll.h>
-
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <thread>
 
+#include "base/random.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "client/session.h"
-#include "net/udp_port.h"
+#include "net/udp_sender.h"
 #include "roce/engine.h"
 
 namespace ucm::client {
@@ -44,14 +42,14 @@ class SoftwareDevice {
     const std::lock_guard lock(mutex_);
     const TimeNs now = clock_now();
     const Settling settling(*this, now);
-    return command(*engine_, now);
+    return command(engine_, now);
   }
 
   // Runs `query(engine)` under the lock: for calls that neither send nor raise events.
   template <class Query>
   auto inspect(Query&& query) {
     const std::lock_guard lock(mutex_);
-    return query(*engine_);
+    return query(engine_);
   }
 
   // Takes in packets that have arrived, on the calling thread: what makes a program that polls its completion queues
@@ -62,7 +60,7 @@ class SoftwareDevice {
   std::uint64_t progress() const { return progress_.load(std::memory_order_acquire); }
 
   // False in a child forked after the device was made: its objects belong to the parent.
-  bool of_this_process() const;
+  bool of_this_process() const { return current.load(std::memory_order_relaxed) == this; }
   // The node is gone: nothing can be sent or received any more.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
@@ -82,47 +80,54 @@ class SoftwareDevice {
     TimeNs now_;
   };
 
-  static constexpr std::size_t kBatchPackets = 32;           // per sendmmsg: most of the gain, 130 KB of buffers
-  static constexpr std::size_t kPacketsPerTurn = 256;        // sent or received before others may take the lock
-  static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer would keep a core from those to be woken
-  // While application threads take packets in themselves, the helper leaves them the link and only looks at this
-  // interval whether they still do.
+  static constexpr std::size_t kBatchPackets = 32;     // per sendmmsg: most of the gain for 130 KB of buffers
+  static constexpr std::size_t kPacketsPerTurn = 256;  // sent or taken in before others may have the lock
+  static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer keeps a core from threads to be woken
+  // While application threads take packets in themselves, the helper leaves the link to them and only looks this often
+  // whether they still do.
   static constexpr TimeNs kStandBack = 500 * kNanosecondsPerMicrosecond;
+  static constexpr TimeNs kSocketRetry = 50 * kNanosecondsPerMicrosecond;  // after a full socket buffer
   static constexpr TimeNs kAwake = -1;
 
   SoftwareDevice(const Sinks& sinks, std::shared_ptr<Session> session, std::unique_ptr<DataLink> link,
-                 const SendSockets& sockets, int kick_fd);
+                 const SendSockets& sockets, const RandomKey& key, int kick_fd);
   static Result<std::unique_ptr<SoftwareDevice>> create(const Sinks& sinks);
+  static void forget_in_children();
   static TimeNs clock_now();
   Result<void> start_helper();
+  void run_helper();
+  // One of the helper's turns: false when there was nothing to do.
+  bool take_turn();
+  void sleep();
 
   // All of these with the lock held.
   void settle(TimeNs now);
-  bool send_batch(TimeNs now);
-  void pass_events();
-  bool take_packets();
-  bool serve_locked(TimeNs now);
-  void fail_locked(TimeNs now);
+  void send_packets(TimeNs now);
+  void fill_batch(TimeNs now);
+  bool flush_batch();
+  bool take_packets(TimeNs now);
+  void fail_all(TimeNs now);
+  TimeNs next_wake(TimeNs now) const;
 
-  void run_helper();
-  bool prepare_sleep();
-  void sleep(TimeNs wake_at);
+  static std::atomic<SoftwareDevice*> current;
 
   const Sinks sinks_;
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<DataLink> link_;
-  const int kick_fd_;
+  const int kick_fd_;  // wakes the helper
   std::atomic<std::uint64_t> progress_{1};
   std::atomic<bool> lost_{false};
 
   std::mutex mutex_;
-  std::unique_ptr<roce::Engine> engine_;
+  roce::Engine engine_;
   net::UdpSender sender_;
-  const std::uint16_t source_port_;
-  bool unsent_ = false;        // packets may be left in the engine
-  bool announced_ = false;     // the link knows that the helper sleeps
-  TimeNs served_at_ = 0;       // when an application thread last took packets in
-  TimeNs wakes_at_ = kAwake;   // when the helper wakes by itself; kAwake while it runs
+  bool unsent_ = false;       // there may be more to send than one turn may
+  TimeNs served_at_ = 0;      // when an application thread last took packets in
+  TimeNs wakes_at_ = kAwake;  // when the helper wakes by itself; kAwake while it runs
+  // Packets on their way to the socket: [batch_begin_, batch_end_) of datagrams_, whose bytes are in buffers_.
+  std::size_t batch_begin_ = 0;
+  std::size_t batch_end_ = 0;
+  std::array<net::Datagram, kBatchPackets> datagrams_;
   std::array<std::array<std::uint8_t, roce::kPacketSizeMax>, kBatchPackets> buffers_;
 };
 

@@ -9,8 +9,11 @@ namespace ucm::abi::verbs {
 namespace {
 
 unsigned flags_of(const roce::Completion& completion) {
-  return (completion.has_grh ? IBV_WC_GRH : 0u) | (completion.has_immediate ? IBV_WC_WITH_IMM : 0u) |
-         (completion.has_invalidated_rkey ? IBV_WC_WITH_INV : 0u);
+  unsigned flags = 0;
+  if (completion.has_grh) flags |= IBV_WC_GRH;
+  if (completion.has_immediate) flags |= IBV_WC_WITH_IMM;
+  if (completion.has_invalidated_rkey) flags |= IBV_WC_WITH_INV;
+  return flags;
 }
 
 void put_completion(ibv_wc& to, const roce::Completion& from) {

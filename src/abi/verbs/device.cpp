@@ -204,6 +204,23 @@ std::uint32_t Device::ifindex() {
 
 const client::SoftwareDevice::Sinks& event_sinks() { return kSinks; }
 
+client::SoftwareDevice& attach_again(Context& context) {
+  const auto software = client::SoftwareDevice::get(kSinks);
+  // Without a node nothing works; the parent's device then answers with the errors of one that is lost.
+  if (!software) return *context.software;
+  const std::lock_guard lock(context.mutex);
+  if (context.software.exchange(*software) != *software) {
+    // The number stays, since the program may wait on it; the descriptor behind it must not be the parent's.
+    const int fresh = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    if (fresh >= 0) {
+      dup3(fresh, context.context.async_fd, O_CLOEXEC);
+      close(fresh);
+    }
+    context.pending.clear();
+  }
+  return **software;
+}
+
 void register_context(Context& context) {
   OpenContexts& open = open_contexts();
   const std::lock_guard lock(open.mutex);

@@ -10,7 +10,7 @@ constexpr std::uint32_t kRemoteChange = roce::kAccessRemoteWrite | roce::kAccess
 constexpr std::uint32_t kRights =
     roce::kAccessLocalWrite | roce::kAccessRemoteWrite | roce::kAccessRemoteRead | roce::kAccessRemoteAtomic;
 // Hints that change nothing here.
-constexpr std::uint32_t kIgnored = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+constexpr std::uint32_t kIgnored = std::uint32_t{IBV_ACCESS_HUGETLB} | std::uint32_t{IBV_ACCESS_OPTIONAL_RANGE};
 
 // 0, or the errno value that says what is wrong with a region.
 int check_region(const void* address, std::size_t length, std::uint32_t access) {

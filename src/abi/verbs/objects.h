@@ -59,11 +59,9 @@ class Device : public DeviceHead {
   TimeNs found_at_ = 0;
 };
 
-struct AsyncEvents;
-
 struct Context : verbs_context {
   Device* owner = nullptr;
-  client::SoftwareDevice* software = nullptr;
+  std::atomic<client::SoftwareDevice*> software{nullptr};
   std::mutex mutex;  // guards pending, and the `async_reported` of every object of this context
   std::deque<ibv_async_event> pending;
   bool closed = false;
@@ -144,7 +142,14 @@ struct Qp : ibv_qp_ex {
   static Qp* from(ibv_qp* qp) { return from(reinterpret_cast<ibv_qp_ex*>(qp)); }
 };
 
-inline client::SoftwareDevice& software_of(ibv_context* context) { return *Context::from(context)->software; }
+// Gives a context that was opened before a fork the child's own device and event descriptor.
+client::SoftwareDevice& attach_again(Context& context);
+
+inline client::SoftwareDevice& software_of(ibv_context* context) {
+  Context& ours = *Context::from(context);
+  client::SoftwareDevice* const software = ours.software.load(std::memory_order_relaxed);
+  return software->of_this_process() ? *software : attach_again(ours);
+}
 
 // The error convention of functions that return a pointer: nullptr and errno.
 inline std::nullptr_t null_with_errno(int code) {

@@ -54,10 +54,10 @@ Result<void> create_in_engine(Qp& qp, ibv_pd* pd, ibv_qp_init_attr& init, roce::
                         .pd = Pd::from(pd)->id,
                         .send_cq = Cq::from(init.send_cq)->id,
                         .recv_cq = Cq::from(init.recv_cq)->id,
+                        .srq = init.srq != nullptr ? std::optional(Srq::from(init.srq)->id) : std::nullopt,
                         .capacity = capacity_of(init.cap),
                         .signal_all = init.sq_sig_all != 0,
                         .user = reinterpret_cast<std::uintptr_t>(&qp)};
-  if (init.srq != nullptr) params.srq = Srq::from(init.srq)->id;
   const auto created = software.inspect([&](roce::Engine& engine) { return engine.create_qp(params); });
   if (!created) {
     software.session().free_qpn(*qpn);
@@ -155,6 +155,7 @@ Result<roce::QpAttributes> engine_attributes(Context& context, const ibv_qp_attr
       .state = static_cast<roce::QpState>(from.qp_state),
       .access = from.qp_access_flags & kRights,
       .qkey = from.qkey,
+      .address = {},
       .path_mtu = static_cast<std::uint8_t>(from.path_mtu),
       .timeout = from.timeout,
       .retry_count = from.retry_cnt,

@@ -1,0 +1,270 @@
+#include "client/software_device.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace ucm::client {
+
+namespace {
+
+// Held while the device of this process is made.
+constinit std::mutex creation;
+
+Error system_error(const char* what) {
+  const int code = errno;
+  return Error{code, std::string(what) + ": " + std::strerror(code)};
+}
+
+Result<RandomKey> random_key() {
+  RandomKey key{};
+  if (getrandom(key.data(), sizeof key, 0) != sizeof key) return tl::unexpected(system_error("no random bytes"));
+  return key;
+}
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void drain(int eventfd) {
+  std::uint64_t count = 0;
+  // Non-blocking; nothing to read is as good.
+  (void)!read(eventfd, &count, sizeof count);
+}
+
+}  // namespace
+
+constinit std::atomic<SoftwareDevice*> SoftwareDevice::current{nullptr};
+
+// A forked child starts without a device: its parent's thread and attachment to the node are not its own. The lock is
+// made anew there, for a thread that does not exist in the child may have held it.
+void SoftwareDevice::forget_in_children() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    current.store(nullptr);
+    new (&creation) std::mutex;
+  });
+  (void)registered;  // ENOMEM: then a child cannot use its parent's devices
+}
+
+Result<SoftwareDevice*> SoftwareDevice::get(const Sinks& sinks) {
+  if (SoftwareDevice* const device = current.load(std::memory_order_acquire)) return device;
+  const std::lock_guard lock(creation);
+  if (SoftwareDevice* const device = current.load(std::memory_order_relaxed)) return device;
+  forget_in_children();
+  auto created = create(sinks);
+  if (!created) return tl::unexpected(std::move(created.error()));
+  SoftwareDevice* const device = created->release();
+  current.store(device, std::memory_order_release);
+  return device;
+}
+
+Result<std::unique_ptr<SoftwareDevice>> SoftwareDevice::create(const Sinks& sinks) {
+  auto session = Session::get();
+  if (!session) return tl::unexpected(std::move(session.error()));
+  const auto sockets = (*session)->send_sockets();
+  if (!sockets) return tl::unexpected(sockets.error());
+  auto link = (*session)->open_data_link();
+  if (!link) return tl::unexpected(std::move(link.error()));
+  const auto key = random_key();
+  if (!key) return tl::unexpected(key.error());
+  const int kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (kick_fd < 0) return tl::unexpected(system_error("no eventfd for the software device"));
+
+  std::unique_ptr<SoftwareDevice> device(
+      new SoftwareDevice(sinks, std::move(*session), std::move(*link), *sockets, *key, kick_fd));
+  if (auto started = device->start_helper(); !started) {
+    close(kick_fd);
+    return tl::unexpected(std::move(started.error()));
+  }
+  return device;
+}
+
+SoftwareDevice::SoftwareDevice(const Sinks& sinks, std::shared_ptr<Session> session, std::unique_ptr<DataLink> link,
+                               const SendSockets& sockets, const RandomKey& key, int kick_fd)
+    : sinks_(sinks),
+      session_(std::move(session)),
+      link_(std::move(link)),
+      kick_fd_(kick_fd),
+      engine_(key),
+      sender_({.ipv4 = sockets.ipv4, .ipv6 = sockets.ipv6, .port = sockets.port}) {}
+
+// The program's signals are for the program's threads: the helper is born with them blocked.
+Result<void> SoftwareDevice::start_helper() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  // A fault of the helper's own has to reach the program's handler.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread{};
+  const auto body = [](void* device) -> void* {
+    static_cast<SoftwareDevice*>(device)->run_helper();
+    return nullptr;
+  };
+  errno = pthread_create(&thread, nullptr, body, this);
+  const bool started = errno == 0;
+  const Error error = started ? Error{} : system_error("cannot start the thread of the software device");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!started) return tl::unexpected(error);
+  pthread_setname_np(thread, "ucm-device");
+  pthread_detach(thread);
+  return {};
+}
+
+TimeNs SoftwareDevice::clock_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kNanosecondsPerSecond + now.tv_nsec;
+}
+
+void SoftwareDevice::settle(TimeNs now) {
+  // Before events are passed on: a thread that an event wakes must not take its queue for unchanged.
+  progress_.fetch_add(1, std::memory_order_release);
+  send_packets(now);
+  while (const auto event = engine_.poll_event()) sinks_.event(*event);
+  const TimeNs wake = next_wake(now);
+  if (wake < wakes_at_) {
+    wakes_at_ = wake;
+    const std::uint64_t one = 1;
+    (void)!write(kick_fd_, &one, sizeof one);  // fails only when the counter is full, which wakes as well
+  }
+}
+
+void SoftwareDevice::send_packets(TimeNs now) {
+  unsent_ = true;
+  for (std::size_t sent = 0; sent < kPacketsPerTurn; sent += kBatchPackets) {
+    if (!flush_batch()) return;
+    fill_batch(now);
+    if (batch_end_ == 0) {
+      unsent_ = false;
+      return;
+    }
+  }
+  flush_batch();
+}
+
+// The batch is empty before.
+void SoftwareDevice::fill_batch(TimeNs now) {
+  batch_begin_ = batch_end_ = 0;
+  while (batch_end_ < kBatchPackets) {
+    net::Datagram& datagram = datagrams_[batch_end_];
+    auto& buffer = buffers_[batch_end_];
+    const std::size_t length = engine_.poll_packet(now, sender_.port(), datagram.info, buffer);
+    if (length == 0) return;
+    datagram.payload = Bytes(buffer).first(length);
+    ++batch_end_;
+  }
+}
+
+// False when the socket takes no more for now.
+bool SoftwareDevice::flush_batch() {
+  const auto waiting = std::span(datagrams_).subspan(batch_begin_, batch_end_ - batch_begin_);
+  batch_begin_ += sender_.send(waiting);
+  return batch_begin_ == batch_end_;
+}
+
+bool SoftwareDevice::take_packets(TimeNs now) {
+  const std::size_t taken = link_->poll(
+      [&](const wire::DatagramInfo& info, Bytes payload) { engine_.on_packet(now, info, payload); }, kPacketsPerTurn);
+  return taken > 0;
+}
+
+void SoftwareDevice::fail_all(TimeNs now) {
+  lost_.store(true);
+  engine_.fail_all(now);
+  settle(now);
+  sinks_.lost();
+}
+
+// When the helper has to be awake at the latest.
+TimeNs SoftwareDevice::next_wake(TimeNs now) const {
+  const TimeNs deadline = engine_.next_deadline();
+  return unsent_ ? std::min(deadline, now + kSocketRetry) : deadline;
+}
+
+void SoftwareDevice::serve() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || lost()) return;
+  const TimeNs now = clock_now();
+  served_at_ = now;
+  if (take_packets(now)) settle(now);
+}
+
+void SoftwareDevice::run_helper() {
+  TimeNs idle_since = clock_now();
+  while (!lost()) {
+    if (take_turn()) {
+      idle_since = clock_now();
+    } else if (clock_now() - idle_since < kSpin) {
+      pause_cpu();
+    } else {
+      sleep();
+      idle_since = clock_now();
+    }
+  }
+}
+
+bool SoftwareDevice::take_turn() {
+  const std::lock_guard lock(mutex_);
+  const TimeNs now = clock_now();
+  if (link_->lost()) {
+    fail_all(now);
+    return true;
+  }
+  const bool due = engine_.next_deadline() <= now;
+  if (due) engine_.on_deadline(now);
+  const bool taken = take_packets(now);
+  if (!due && !taken && !unsent_) return false;
+  settle(now);
+  return true;
+}
+
+void SoftwareDevice::sleep() {
+  bool announced = false;
+  TimeNs wake = 0;
+  TimeNs now = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    now = clock_now();
+    wake = next_wake(now);
+    if (now - served_at_ < kStandBack) {
+      wake = std::min(wake, now + kStandBack);
+    } else {
+      announced = link_->wait_prepare();
+      if (!announced) return;
+    }
+    wakes_at_ = wake;
+  }
+
+  std::array<pollfd, 3> fds{{
+      {.fd = kick_fd_, .events = POLLIN, .revents = 0},
+      {.fd = session_->lost_fd(), .events = POLLIN, .revents = 0},
+      {.fd = announced ? link_->wake_fd() : -1, .events = POLLIN, .revents = 0},
+  }};
+  const TimeNs rest = std::max<TimeNs>(wake - now, 0);
+  const timespec timeout{.tv_sec = rest / kNanosecondsPerSecond, .tv_nsec = rest % kNanosecondsPerSecond};
+  ppoll(fds.data(), fds.size(), wake == kNever ? nullptr : &timeout, nullptr);
+
+  const std::lock_guard lock(mutex_);
+  wakes_at_ = kAwake;
+  if (announced) link_->wait_done();
+  if ((fds[0].revents & POLLIN) != 0) drain(kick_fd_);
+  if ((fds[1].revents & (POLLIN | POLLHUP)) != 0 && !lost()) fail_all(clock_now());
+}
+
+}  // namespace ucm::client
