@@ -218,7 +218,7 @@ void Server::serve_link(LinkEntry& entry) {
 
 // Links without a command announce sleep and leave the list of those looked at.
 bool Server::prepare_sleep() {
-  bool all_sleep = doomed_.empty();
+  bool all_sleep = doomed_.empty() && turns_to_stop_ < 0;
   std::erase_if(active_links_, [&](std::uint32_t id) {
     const auto it = links_.find(id);
     if (it == links_.end()) return true;

@@ -44,12 +44,16 @@ ipc::CmCommand command(ipc::CmCall call, std::uint32_t id = 0) {
 
 struct SessionTest : testing::Test {
   SessionTest() {
-    server.node.on_execute = [this](node::SessionId, node::LinkId link, const ipc::CmCommand& c) {
+    on_execute([this](node::SessionId, node::LinkId link, const ipc::CmCommand& c) {
       last_link = link;
       ipc::CmReply reply;
       reply.id = c.id + 1;
       return reply;
-    };
+    });
+  }
+  template <class Function>
+  void on_execute(Function function) {
+    server.run([&] { server.node.on_execute = function; });
   }
   void deliver(const ipc::CmEvent& event) {
     server.run([&] { server.callbacks.deliver_event(last_link, event); });
@@ -157,11 +161,11 @@ TEST_F(SessionTest, ACallInTheAirFailsWhenTheNodeEnds) {
   const auto session = open_session(server);
   const auto link = session->open_cm_link().value();
   std::atomic<bool> executing{false}, node_may_end{false};
-  server.node.on_execute = [&](node::SessionId, node::LinkId, const ipc::CmCommand&) {
+  on_execute([&](node::SessionId, node::LinkId, const ipc::CmCommand&) {
     executing = true;
     node_may_end.wait(false);
     return ipc::CmReply{};
-  };
+  });
   ipc::CmReply reply;
   std::thread caller([&] {
     reply = link->call(command(ipc::CmCall::kCreateId));
@@ -297,11 +301,11 @@ TEST_F(SessionTest, ACancelledThreadFinishesItsCall) {
   const auto session = open_session(server);
   const auto link = session->open_cm_link().value();
   std::atomic<bool> executing{false}, node_may_answer{false};
-  server.node.on_execute = [&](node::SessionId, node::LinkId, const ipc::CmCommand&) {
+  on_execute([&](node::SessionId, node::LinkId, const ipc::CmCommand&) {
     executing = true;
     node_may_answer.wait(false);
     return ipc::CmReply{};
-  };
+  });
   std::thread caller([&] {
     static_cast<void>(link->call(command(ipc::CmCall::kCreateId)));
     pthread_testcancel();
