@@ -1,0 +1,16 @@
+// A session without a node: one device `lo` with 127.0.0.1 and ::1, whose packets this process receives itself.
+#pragma once
+
+#include <atomic>
+
+#include "net/fault_port.h"
+
+namespace ucm::testing {
+
+// Of packets received from now on; set before the first device is opened.
+void set_faults(const net::FaultSpec& faults);
+
+// The node "goes away".
+void lose_node();
+
+}  // namespace ucm::testing

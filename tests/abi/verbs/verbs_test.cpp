@@ -1,0 +1,515 @@
+// The verbs ABI as a program sees it, over one process and the loopback interface.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "abi/verbs/loopback_session.h"
+#include "abi/verbs/pair.h"
+
+namespace ucm::testing {
+namespace {
+
+using Device = VerbsTest;
+using Rc = VerbsTest;
+using Ud = VerbsTest;
+using Srq = VerbsTest;
+using Events = VerbsTest;
+using Memory = VerbsTest;
+using Extended = VerbsTest;
+
+TEST_F(Device, TellsNamePortGidsAndLimits) {
+  EXPECT_STREQ(ibv_get_device_name(device_), "ucm_lo");
+  EXPECT_EQ(device_->node_type, IBV_NODE_CA);
+  EXPECT_EQ(device_->transport_type, IBV_TRANSPORT_IB);
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+  EXPECT_EQ(port.active_mtu, IBV_MTU_4096);
+  EXPECT_EQ(ibv_query_port(context_, 2, &port), EINVAL);
+
+  ibv_gid_entry entries[8];
+  ASSERT_EQ(ibv_query_gid_table(context_, entries, 8, 0), 2);
+  EXPECT_EQ(entries[0].gid_type, IBV_GID_TYPE_ROCE_V2);
+  EXPECT_EQ(entries[0].gid.raw[12], 127);
+  ibv_gid gid{};
+  EXPECT_EQ(ibv_query_gid(context_, 1, 5, &gid), 0);
+  EXPECT_EQ(gid.global.interface_id, 0u);
+  EXPECT_EQ(ibv_query_gid(context_, 1, port.gid_tbl_len, &gid), -1);
+
+  ibv_device_attr attributes{};
+  ASSERT_EQ(ibv_query_device(context_, &attributes), 0);
+  EXPECT_NE(attributes.node_guid, 0u);
+  EXPECT_GT(attributes.max_qp_wr, 0);
+  __be16 pkey = 0;
+  EXPECT_EQ(ibv_query_pkey(context_, 1, 0, &pkey), 0);
+  EXPECT_EQ(pkey, 0xffff);
+  EXPECT_EQ(ibv_get_pkey_index(context_, 1, pkey), 0);
+}
+
+// The test looks for a pointer behind the public structure, as vendors' libraries do.
+TEST_F(Device, IsNobodyElsesByThePointerBehindIt) {
+  const void* operations = nullptr;
+  std::memcpy(&operations, reinterpret_cast<const char*>(device_) + sizeof(ibv_device), sizeof operations);
+  EXPECT_NE(operations, nullptr);
+}
+
+TEST_F(Device, SameDeviceIsTheSamePointerInEveryList) {
+  ibv_device** const list = ibv_get_device_list(nullptr);
+  EXPECT_EQ(list[0], device_);
+  EXPECT_EQ(list[1], nullptr);
+  ibv_free_device_list(list);
+}
+
+TEST_F(Device, WithoutANodeTheListIsEmptyAndErrnoSaysWhy) {
+  lose_node();
+  int count = -1;
+  ibv_device** const list = ibv_get_device_list(&count);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(count, 0);
+  ASSERT_NE(list, nullptr);
+  EXPECT_EQ(list[0], nullptr);
+  ibv_free_device_list(list);
+}
+
+TEST_F(Device, UnsupportedCallsSayEopnotsupp) {
+  EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  ibv_xrcd_init_attr xrcd{};
+  errno = 0;
+  EXPECT_EQ(ibv_open_xrcd(context_, &xrcd), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  ibv_cq* const cq = ibv_create_cq(context_, 1, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_UC;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp(pd_, &init), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+TEST_F(Rc, EveryOpcodeMovesItsBytes) {
+  for (const std::uint8_t gid_index : {std::uint8_t{0}, std::uint8_t{1}}) {
+    Side a(pd_, IBV_QPT_RC);
+    Side b(pd_, IBV_QPT_RC);
+    connect(a, b, gid_index);
+    a.fill(1);
+
+    ASSERT_EQ(b.post_recv(1, 0, 5000), 0);
+    ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 5000), 0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    ibv_wc received = b.await();
+    EXPECT_EQ(received.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(received.opcode, IBV_WC_RECV);
+    EXPECT_EQ(received.byte_len, 5000u);
+    EXPECT_EQ(received.qp_num, b.qp->qp_num);
+    EXPECT_TRUE(std::equal(a.bytes.begin(), a.bytes.begin() + 5000, b.bytes.begin()));
+
+    ASSERT_EQ(b.post_recv(3, 0, 64), 0);
+    ASSERT_EQ(a.post_send(4, IBV_WR_SEND_WITH_IMM, 0, 64, [](ibv_send_wr& request) { request.imm_data = 0x1234; }), 0);
+    EXPECT_EQ(a.await().opcode, IBV_WC_SEND);
+    received = b.await();
+    EXPECT_TRUE(received.wc_flags & IBV_WC_WITH_IMM);
+    EXPECT_EQ(received.imm_data, 0x1234u);
+
+    a.fill(9);
+    ASSERT_EQ(a.post_remote(5, IBV_WR_RDMA_WRITE, Side::kBytes, b), 0);
+    EXPECT_EQ(a.await().opcode, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(a.bytes, b.bytes);
+
+    b.fill(77);
+    ASSERT_EQ(a.post_remote(6, IBV_WR_RDMA_READ, Side::kBytes, b), 0);
+    EXPECT_EQ(a.await().opcode, IBV_WC_RDMA_READ);
+    EXPECT_EQ(a.bytes, b.bytes);
+
+    ASSERT_EQ(b.post_recv(7, 0, 0), 0);
+    ASSERT_EQ(a.post_remote(8, IBV_WR_RDMA_WRITE_WITH_IMM, 100, b), 0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    EXPECT_EQ(b.await().opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+  }
+}
+
+TEST_F(Rc, AtomicsReturnTheOldValue) {
+  Side a(pd_, IBV_QPT_RC);
+  Side b(pd_, IBV_QPT_RC);
+  connect(a, b);
+  std::uint64_t value = 40;
+  std::memcpy(b.bytes.data(), &value, sizeof value);
+  const auto target = [&](ibv_send_wr& request) {
+    request.wr.atomic.remote_addr = b.sge(0, 0).addr;
+    request.wr.atomic.rkey = b.mr->rkey;
+    request.wr.atomic.compare_add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 2 : 42;
+    request.wr.atomic.swap = 7;
+  };
+  ASSERT_EQ(a.post_send(1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, target), 0);
+  EXPECT_EQ(a.await().opcode, IBV_WC_FETCH_ADD);
+  std::memcpy(&value, a.bytes.data(), sizeof value);
+  EXPECT_EQ(value, 40u);
+  ASSERT_EQ(a.post_send(2, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 8, target), 0);
+  EXPECT_EQ(a.await().opcode, IBV_WC_COMP_SWAP);
+  std::memcpy(&value, a.bytes.data() + 8, sizeof value);
+  EXPECT_EQ(value, 42u);
+  std::memcpy(&value, b.bytes.data(), sizeof value);
+  EXPECT_EQ(value, 7u);
+}
+
+TEST_F(Rc, InlineDataMayBeReusedAtOnce) {
+  Side a(pd_, IBV_QPT_RC);
+  Side b(pd_, IBV_QPT_RC);
+  connect(a, b);
+  a.fill(5);
+  const std::uint8_t first = a.bytes[0];
+  ASSERT_EQ(b.post_recv(1, 0, 128), 0);
+  ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 128, [](ibv_send_wr& request) { request.send_flags |= IBV_SEND_INLINE; }),
+            0);
+  a.fill(99);
+  EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+  EXPECT_EQ(b.bytes[0], first);
+  EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+}
+
+TEST_F(Rc, WrongRkeyIsARemoteAccessErrorAndFlushesTheRest) {
+  Side a(pd_, IBV_QPT_RC);
+  Side b(pd_, IBV_QPT_RC);
+  connect(a, b);
+  ASSERT_EQ(a.post_send(1, IBV_WR_RDMA_WRITE, 0, 8,
+                        [&](ibv_send_wr& request) {
+                          request.wr.rdma.remote_addr = b.sge(0, 0).addr;
+                          request.wr.rdma.rkey = b.mr->rkey + 0x100;
+                        }),
+            0);
+  ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 8), 0);
+  EXPECT_EQ(a.await().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(a.await().status, IBV_WC_WR_FLUSH_ERR);
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(a.qp, &attributes, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attributes.qp_state, IBV_QPS_ERR);
+}
+
+TEST_F(Rc, BadArgumentsNameTheirRequest) {
+  Side a(pd_, IBV_QPT_RC);
+  EXPECT_EQ(a.post_send(1, IBV_WR_SEND, 0, 8), EINVAL);  // RESET
+  ASSERT_EQ(to_init(a.qp), 0);
+  ibv_sge element = a.sge(0, 8);
+  ibv_recv_wr second{.wr_id = 2, .next = nullptr, .sg_list = &element, .num_sge = 33};
+  ibv_recv_wr first{.wr_id = 1, .next = &second, .sg_list = &element, .num_sge = 1};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_recv(a.qp, &first, &bad), EINVAL);
+  EXPECT_EQ(bad, &second);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  EXPECT_EQ(ibv_modify_qp(a.qp, &attributes, IBV_QP_STATE), EINVAL);
+  attributes.pkey_index = 1;
+  EXPECT_EQ(ibv_modify_qp(a.qp, &attributes, IBV_QP_PKEY_INDEX), EINVAL);
+  EXPECT_EQ(ibv_destroy_cq(a.cq), EBUSY);
+}
+
+TEST_F(Rc, SurvivesALossyNetwork) {
+  // The device's link is made with the first context, which SetUp has opened: faults must be set before.
+  ASSERT_EQ(ibv_dealloc_pd(pd_), 0);
+  pd_ = nullptr;
+  if (const pid_t child = fork(); child != 0) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return;
+  }
+  // A child has a device of its own.
+  set_faults({.loss = 5, .duplicate = 5, .reorder = 5});
+  enter_own_network();
+  ibv_pd* const pd = ibv_alloc_pd(context_);
+  {
+    Side a(pd, IBV_QPT_RC);
+    Side b(pd, IBV_QPT_RC);
+    connect(a, b);
+    for (int round = 0; round < 20; ++round) {
+      a.fill(static_cast<std::uint8_t>(round));
+      EXPECT_EQ(b.post_recv(1, 0, Side::kBytes), 0);
+      EXPECT_EQ(a.post_send(2, IBV_WR_SEND, 0, Side::kBytes), 0);
+      EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+      EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+      EXPECT_EQ(a.bytes, b.bytes);
+    }
+  }
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST_F(Ud, ADatagramCarriesItsGrhAndCanBeAnswered) {
+  Side a(pd_, IBV_QPT_UD);
+  Side b(pd_, IBV_QPT_UD);
+  for (ibv_qp* const qp : {a.qp, b.qp}) {
+    ASSERT_EQ(to_init(qp), 0);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+    attributes.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+  }
+  a.fill(3);
+  for (const std::uint8_t gid_index : {std::uint8_t{0}, std::uint8_t{1}}) {
+    ibv_ah_attr route = route_to(context_, gid_index);
+    ibv_ah* const ah = ibv_create_ah(pd_, &route);
+    ASSERT_NE(ah, nullptr);
+    ASSERT_EQ(b.post_recv(1, 0, 2048), 0);
+    ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 1000,
+                          [&](ibv_send_wr& request) {
+                            request.wr.ud = {.ah = ah, .remote_qpn = b.qp->qp_num, .remote_qkey = kQkey};
+                          }),
+              0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    ibv_wc received = b.await();
+    ASSERT_EQ(received.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(received.byte_len, 1040u);
+    EXPECT_EQ(received.src_qp, a.qp->qp_num);
+    EXPECT_TRUE(received.wc_flags & IBV_WC_GRH);
+    EXPECT_TRUE(std::equal(a.bytes.begin(), a.bytes.begin() + 1000, b.bytes.begin() + 40));
+
+    ibv_ah_attr back{};
+    auto* const grh = reinterpret_cast<ibv_grh*>(b.bytes.data());
+    ASSERT_EQ(ibv_init_ah_from_wc(context_, 1, &received, grh, &back), 0);
+    EXPECT_EQ(back.grh.sgid_index, gid_index);
+    EXPECT_EQ(std::memcmp(&back.grh.dgid, &route.grh.dgid, sizeof back.grh.dgid), 0);
+    ibv_ah* const answer = ibv_create_ah_from_wc(pd_, &received, grh, 1);
+    ASSERT_NE(answer, nullptr);
+    EXPECT_EQ(ibv_destroy_ah(answer), 0);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  }
+}
+
+TEST_F(Srq, FeedsItsQueuePairAndTellsItsLimit) {
+  ibv_srq_init_attr init{};
+  init.attr = {.max_wr = 16, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* const srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  {
+    Side a(pd_, IBV_QPT_RC);
+    Side b(pd_, IBV_QPT_RC, nullptr, srq);
+    connect(a, b);
+    ibv_sge element = b.sge(0, 4096);
+    ibv_recv_wr request{.wr_id = 5, .next = nullptr, .sg_list = &element, .num_sge = 1};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(srq, &request, &bad), 0);
+    ASSERT_EQ(ibv_post_srq_recv(srq, &request, &bad), 0);
+    ibv_srq_attr limit{.max_wr = 0, .max_sge = 0, .srq_limit = 2};
+    ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+    EXPECT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_MAX_WR), EOPNOTSUPP);
+    EXPECT_EQ(ibv_destroy_srq(srq), EBUSY);
+    ASSERT_EQ(a.post_send(1, IBV_WR_SEND, 0, 4096), 0);
+    EXPECT_EQ(b.await().wr_id, 5u);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    EXPECT_EQ(event.element.srq, srq);
+    ibv_ack_async_event(&event);
+  }
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(Events, AnArmedQueueWakesItsChannelOnce) {
+  ibv_comp_channel* const channel = ibv_create_comp_channel(context_);
+  ASSERT_NE(channel, nullptr);
+  {
+    Side a(pd_, IBV_QPT_RC);
+    Side b(pd_, IBV_QPT_RC, channel);
+    connect(a, b);
+    ASSERT_EQ(ibv_req_notify_cq(b.cq, 0), 0);
+    ASSERT_EQ(b.post_recv(1, 0, 64), 0);
+    ASSERT_EQ(b.post_recv(2, 0, 64), 0);
+    ASSERT_EQ(a.post_send(1, IBV_WR_SEND, 0, 64), 0);
+    ibv_cq* ready = nullptr;
+    void* user = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel, &ready, &user), 0);
+    EXPECT_EQ(ready, b.cq);
+    EXPECT_EQ(user, &b);
+    EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+    ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 64), 0);
+    EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+    pollfd readable{.fd = channel->fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&readable, 1, 0), 0);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), EBUSY);
+
+    ASSERT_EQ(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK), 0);
+    EXPECT_EQ(ibv_get_cq_event(channel, &ready, &user), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    ibv_ack_cq_events(b.cq, 1);
+  }
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(Events, DestroyWithdrawsWhatWasNotReadAndWaitsForAcknowledgement) {
+  ibv_comp_channel* const channel = ibv_create_comp_channel(context_);
+  std::atomic<bool> acknowledged{false};
+  std::thread acknowledger;
+  {
+    Side a(pd_, IBV_QPT_RC, channel);
+    Side b(pd_, IBV_QPT_RC, channel);
+    connect(a, b);
+    ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
+    ASSERT_EQ(b.post_recv(1, 0, 64), 0);
+    ASSERT_EQ(a.post_send(1, IBV_WR_SEND, 0, 64), 0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    ibv_cq* ready = nullptr;
+    void* user = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel, &ready, &user), 0);
+    ASSERT_EQ(ready, a.cq);
+
+    EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);
+    ASSERT_EQ(ibv_req_notify_cq(b.cq, 0), 0);
+    ASSERT_EQ(b.post_recv(2, 0, 64), 0);
+    ASSERT_EQ(a.post_send(2, IBV_WR_SEND, 0, 64), 0);
+    EXPECT_EQ(b.await().status, IBV_WC_SUCCESS);  // its event stays unread
+    acknowledger = std::thread([&, cq = a.cq] {
+      acknowledged = true;
+      ibv_ack_cq_events(cq, 1);
+    });
+  }
+  EXPECT_TRUE(acknowledged);
+  acknowledger.join();
+  pollfd readable{.fd = channel->fd, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&readable, 1, 0), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(Events, AThreadThatWaitsForAnEventCanBeCancelled) {
+  ibv_comp_channel* const channel = ibv_create_comp_channel(context_);
+  std::atomic<bool> waiting{false};
+  std::pair<ibv_comp_channel*, std::atomic<bool>*> argument{channel, &waiting};
+  pthread_t thread{};
+  const auto body = [](void* of) -> void* {
+    auto& [waits_on, flag] = *static_cast<decltype(argument)*>(of);
+    flag->store(true);
+    ibv_cq* cq = nullptr;
+    void* user = nullptr;
+    ibv_get_cq_event(waits_on, &cq, &user);
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, body, &argument), 0);
+  while (!waiting) sched_yield();
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(Events, LossOfTheNodeFlushesWorkAndRaisesEvents) {
+  {
+    Side a(pd_, IBV_QPT_RC);
+    Side b(pd_, IBV_QPT_RC);
+    connect(a, b);
+    ASSERT_EQ(b.post_recv(1, 0, 64), 0);
+    lose_node();
+    EXPECT_EQ(b.await().status, IBV_WC_WR_FLUSH_ERR);
+    int fatal_qps = 0;
+    int fatal_devices = 0;
+    for (int i = 0; i < 3; ++i) {
+      ibv_async_event event{};
+      ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+      fatal_qps += event.event_type == IBV_EVENT_QP_FATAL;
+      fatal_devices += event.event_type == IBV_EVENT_DEVICE_FATAL;
+      ibv_ack_async_event(&event);
+    }
+    EXPECT_EQ(fatal_qps, 2);
+    EXPECT_EQ(fatal_devices, 1);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    EXPECT_EQ(ibv_modify_qp(a.qp, &attributes, IBV_QP_STATE), 0);
+    EXPECT_EQ(to_init(a.qp), EIO);
+  }
+}
+
+TEST_F(Memory, UnmappedAndReadOnlyMemoryIsRefused) {
+  constexpr std::size_t kPage = 4096;
+  auto* const pages =
+      static_cast<char*>(mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(munmap(pages + kPage, kPage), 0);
+  EXPECT_EQ(ibv_reg_mr(pd_, pages, 3 * kPage, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  ASSERT_EQ(mprotect(pages, kPage, PROT_READ), 0);
+  EXPECT_EQ(ibv_reg_mr(pd_, pages, kPage, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  ibv_mr* const readable = ibv_reg_mr(pd_, pages, kPage, IBV_ACCESS_REMOTE_READ);
+  ASSERT_NE(readable, nullptr);
+  EXPECT_EQ(ibv_reg_mr(pd_, pages + 2 * kPage, kPage, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
+
+  EXPECT_EQ(ibv_rereg_mr(readable, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, pages + kPage, kPage, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(readable, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, pages + 2 * kPage, kPage, 0), 0);
+  EXPECT_EQ(readable->addr, pages + 2 * kPage);
+  EXPECT_EQ(ibv_dereg_mr(readable), 0);
+  munmap(pages, kPage);
+  munmap(pages + 2 * kPage, kPage);
+}
+
+TEST_F(Extended, BuiltRequestsAndExtendedPolling) {
+  ibv_cq_init_attr_ex cq_init{};
+  cq_init.cqe = 16;
+  cq_init.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
+  ibv_cq_ex* const cq = ibv_create_cq_ex(context_, &cq_init);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
+  init.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64};
+  init.qp_type = IBV_QPT_RC;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = pd_;
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE;
+  ibv_qp* const qp = ibv_create_qp_ex(context_, &init);
+  ASSERT_NE(qp, nullptr);
+  ibv_qp_ex* const builder = ibv_qp_to_qp_ex(qp);
+  ASSERT_NE(builder, nullptr);
+  {
+    Side b(pd_, IBV_QPT_RC);
+    EXPECT_EQ(ibv_qp_to_qp_ex(b.qp), nullptr);
+    connect(qp, b.qp->qp_num);
+    connect(b.qp, qp->qp_num);
+    ASSERT_EQ(b.post_recv(1, 512, 64), 0);
+
+    char text[] = "built";
+    ibv_wr_start(builder);
+    builder->wr_id = 11;
+    builder->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(builder, b.mr->rkey, b.sge(0, 0).addr);
+    ibv_wr_set_inline_data(builder, text, sizeof text);
+    builder->wr_id = 12;
+    ibv_wr_send_imm(builder, 77);
+    ibv_wr_set_inline_data(builder, text, sizeof text);
+    ASSERT_EQ(ibv_wr_complete(builder), 0);
+
+    const ibv_wc received = b.await();
+    EXPECT_EQ(received.imm_data, 77u);
+    EXPECT_STREQ(reinterpret_cast<const char*>(b.bytes.data()), "built");
+
+    ibv_poll_cq_attr poll_attributes{};
+    for (const std::uint64_t expected : {11u, 12u}) {
+      int result = ENOENT;
+      for (int tries = 0; result == ENOENT && tries < 10'000'000; ++tries) {
+        result = ibv_start_poll(cq, &poll_attributes);
+      }
+      ASSERT_EQ(result, 0);
+      EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
+      EXPECT_EQ(cq->wr_id, expected);
+      EXPECT_EQ(ibv_wc_read_qp_num(cq), qp->qp_num);
+      ibv_end_poll(cq);
+    }
+  }
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+}  // namespace
+}  // namespace ucm::testing
