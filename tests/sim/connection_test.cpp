@@ -1,6 +1,7 @@
 // Whole connections between simulated nodes.
 #include <gtest/gtest.h>
 
+#include "base/hash.h"
 #include "cm/engine.h"
 #include "sim/application.h"
 #include "sim/simulator.h"
@@ -13,6 +14,7 @@ constexpr TimeNs kMillisecond = kNanosecondsPerMillisecond;
 constexpr TimeNs kSecond = kNanosecondsPerSecond;
 constexpr std::uint16_t kPort = 7174;
 
+using cm::EventType;
 using wire::Attribute;
 
 // A client at node 0 and a server at node 1.
@@ -63,6 +65,344 @@ TEST(Connection, TakesOneRoundTripActiveAndOneAndAHalfPassive) {
   // TIMEWAIT_EXIT after 2^(17-8) ms, the ACK timeout for packet lifetime 16 and an ACK delay of 15.
   EXPECT_EQ(pair.simulator.now(), kSecond + 200 * kMicrosecond + 512 * kMillisecond);
   pair.expect_nothing_left();
+}
+
+// ---- One message lost. The side that waits for an answer repeats at the kernel's intervals.
+
+struct LostMessage {
+  const char* name;
+  std::uint64_t loss_mask;
+  TimeNs active_established;   // RTU sent
+  TimeNs passive_established;  // event
+  TimeNs disconnected;         // event on the active side, from its disconnect() on
+};
+
+constexpr TimeNs kReqInterval = 4608 * kMillisecond;
+constexpr TimeNs kRepInterval = 4096 * kMillisecond;
+constexpr TimeNs kTrip = 50 * kMicrosecond;
+
+const LostMessage kLostMessages[] = {
+    {"None", 0, 2 * kTrip, 3 * kTrip, 2 * kTrip},
+    {"Req", 0b00001, kReqInterval + 2 * kTrip, kReqInterval + 3 * kTrip, 2 * kTrip},
+    {"Rep", 0b00010, kRepInterval + 2 * kTrip, kRepInterval + 3 * kTrip, 2 * kTrip},
+    {"Rtu", 0b00100, 2 * kTrip, kRepInterval + 3 * kTrip, 2 * kTrip},
+    {"Dreq", 0b01000, 2 * kTrip, 3 * kTrip, kReqInterval + 2 * kTrip},
+    {"Drep", 0b10000, 2 * kTrip, 3 * kTrip, kReqInterval + 2 * kTrip},
+};
+
+class OneLost : public testing::TestWithParam<LostMessage> {};
+
+TEST_P(OneLost, IsRepairedAfterOneInterval) {
+  const LostMessage& lost = GetParam();
+  constexpr TimeNs kHeld = 10 * kSecond;
+  Pair pair({.delay = kTrip, .loss_mask = lost.loss_mask});
+  pair.applications.set_behaviour(pair.client, {.disconnect_delay = kHeld});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  const auto& ends = pair.applications.ends();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0].established, lost.active_established);
+  EXPECT_EQ(ends[1].established, lost.passive_established);
+  EXPECT_EQ(ends[0].disconnected, lost.active_established + kHeld + lost.disconnected);
+  EXPECT_EQ(ends[0].status, 0);
+  EXPECT_TRUE(ends[1].disconnected);
+  pair.expect_nothing_left();
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, OneLost, testing::ValuesIn(kLostMessages),
+                         [](const auto& lost) { return std::string(lost.param.name); });
+
+TEST(Connection, EveryPairOfLostMessagesIsRepaired) {
+  for (unsigned first = 0; first < 10; ++first) {
+    for (unsigned second = first + 1; second < 11; ++second) {
+      SCOPED_TRACE("lost " + std::to_string(first) + " and " + std::to_string(second));
+      Pair pair({.loss_mask = std::uint64_t{1} << first | std::uint64_t{1} << second});
+      pair.applications.set_behaviour(pair.client, {.disconnect_delay = 30 * kSecond});
+      pair.applications.connect(pair.client, pair.server, kPort);
+      EXPECT_TRUE(pair.simulator.run());
+      for (const End& end : pair.applications.ends()) {
+        EXPECT_TRUE(end.established && end.disconnected);
+        EXPECT_FALSE(end.failed);
+      }
+      pair.expect_nothing_left();
+    }
+  }
+}
+
+TEST(Connection, EveryMessageTwiceMakesNoDifferenceToTheApplications) {
+  for (unsigned mask = 1; mask < 64; ++mask) {
+    SCOPED_TRACE("twice: " + std::to_string(mask));
+    Pair pair({.duplicate_mask = mask});
+    pair.applications.set_behaviour(pair.client, {.disconnect_delay = kSecond});
+    pair.applications.connect(pair.client, pair.server, kPort);
+    EXPECT_TRUE(pair.simulator.run());
+    ASSERT_EQ(pair.applications.ends().size(), 2u);
+    EXPECT_EQ(pair.applications.ends()[0].events,
+              (std::vector{EventType::kConnectResponse, EventType::kDisconnected, EventType::kTimewaitExit}));
+    EXPECT_EQ(pair.applications.ends()[1].events, (std::vector{EventType::kConnectRequest, EventType::kEstablished,
+                                                               EventType::kDisconnected, EventType::kTimewaitExit}));
+    pair.expect_nothing_left();
+  }
+}
+
+// ---- Slow, unwilling and absent peers.
+
+TEST(Connection, ServerThatAcceptsAfterTwentySecondsIsWaitedForWithMra) {  // field case 1.02
+  Pair pair({.delay = kTrip});
+  pair.applications.set_behaviour(pair.server, {.accept_delay = 20 * kSecond});
+  pair.applications.set_behaviour(pair.client, {.disconnect_delay = kSecond});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  ASSERT_EQ(pair.applications.ends().size(), 2u);
+  EXPECT_EQ(pair.applications.ends()[0].established, 20 * kSecond + 2 * kTrip);
+  EXPECT_EQ(pair.count(Attribute::kReq), 2u);  // the answer to the second one asks for 65 s
+  EXPECT_EQ(pair.count(Attribute::kMra), 1u);
+  EXPECT_EQ(pair.count(Attribute::kRej), 0u);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, ClientThatIsSlowToEstablishGetsOneRepetitionAndAsksForPatience) {
+  Pair pair({.delay = kTrip});
+  pair.applications.set_behaviour(pair.client, {.establish_delay = 20 * kSecond, .disconnect_delay = kSecond});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.count(Attribute::kRep), 2u);
+  EXPECT_EQ(pair.count(Attribute::kMra), 1u);
+  EXPECT_EQ(pair.applications.ends()[1].established, 20 * kSecond + 3 * kTrip);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, NobodyListeningIsReportedAfterOneRoundTrip) {  // field case 1.23
+  Pair pair({.delay = kTrip});
+  pair.applications.connect(pair.client, pair.server, kPort + 1);
+  EXPECT_TRUE(pair.simulator.run());
+  const End& end = pair.applications.ends()[0];
+  EXPECT_EQ(end.events, std::vector{EventType::kRejected});
+  EXPECT_EQ(end.status, 8);
+  EXPECT_EQ(end.failed, 2 * kTrip);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, RejectingServerIsReported) {
+  Pair pair({.delay = kTrip});
+  pair.applications.set_behaviour(pair.server, {.rejects = true});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.applications.ends()[0].status, 28);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, UnreachablePeerIsReportedAfterSixteenSendsAnd73Seconds) {
+  Pair pair({.loss_per_mille = 1000});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  const End& end = pair.applications.ends()[0];
+  EXPECT_EQ(end.events, std::vector{EventType::kUnreachable});
+  EXPECT_EQ(end.status, -110);
+  EXPECT_EQ(end.failed, 16 * kReqInterval);
+  EXPECT_EQ(pair.count(Attribute::kReq), 16u);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, ClientThatVanishesAfterTheReplyIsReportedToTheServer) {
+  Pair pair({.delay = kTrip, .loss_mask = ~std::uint64_t{0b11}});  // REQ and REP arrive, nothing else ever
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  ASSERT_EQ(pair.applications.ends().size(), 2u);
+  EXPECT_EQ(pair.applications.ends()[1].events, (std::vector{EventType::kConnectRequest, EventType::kUnreachable}));
+  EXPECT_EQ(pair.applications.ends()[1].failed, kTrip + 16 * kRepInterval);
+}
+
+TEST(Connection, ApplicationThatNeverAnswersTheRequestHoldsItUntilTheClientGivesUp) {
+  Pair pair({.delay = kTrip});
+  pair.applications.set_behaviour(pair.server, {.accept_delay = kNever});
+  const std::size_t client = pair.applications.connect(pair.client, pair.server, kPort);
+  pair.simulator.after(3 * kSecond, [&] { pair.applications.destroy(client); });
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.simulator.engine(pair.server).counters().withdrawn, 1u);
+  pair.applications.destroy(1);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  // field case 2.13
+  Simulator simulator(1, {.delay = kTrip});
+  Applications applications(simulator);
+  const NodeIndex client = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0002));
+  const NodeIndex server = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0001));
+  // Nothing is taken at first: the application sleeps.
+  const auto deliver = simulator.on_event;
+  std::vector<cm::Event> asleep;
+  simulator.on_event = [&](NodeIndex node, const cm::Event& event) {
+    if (node == server && simulator.now() < kSecond) return asleep.push_back(event);
+    deliver(node, event);
+  };
+  applications.listen(server, kPort, 4);
+  for (int i = 0; i < 12; ++i) applications.connect(client, server, kPort);
+  simulator.after(kSecond, [&] {
+    for (const auto& event : asleep) deliver(server, event);
+  });
+  EXPECT_TRUE(simulator.run());
+  EXPECT_EQ(asleep.size(), 4u);
+  EXPECT_EQ(simulator.engine(server).counters().backlog_full, 8u);
+  EXPECT_EQ(simulator.engine(client).counters().rejected, 0u);
+  EXPECT_EQ(simulator.engine(client).counters().established, 12u);
+}
+
+// ---- The end.
+
+TEST(Connection, CrossingDisconnectsEndBothSidesOnceAndAtOnce) {
+  Pair pair({.delay = kTrip});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  pair.simulator.after(kSecond, [&] {
+    pair.applications.disconnect(0);
+    pair.applications.disconnect(1);
+  });
+  EXPECT_TRUE(pair.simulator.run());
+  for (const End& end : pair.applications.ends()) {
+    EXPECT_EQ(end.disconnected, kSecond + kTrip);
+    EXPECT_EQ(end.status, 0);
+  }
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {
+  Pair pair({.delay = kTrip, .loss_mask = 0b1000});  // the one DREQ of the destroyed end
+  pair.applications.connect(pair.client, pair.server, kPort);
+  pair.simulator.after(kSecond, [&] { pair.applications.destroy(1); });
+  pair.simulator.after(2 * kSecond, [&] { pair.applications.disconnect(0); });
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.applications.ends()[0].disconnected, 2 * kSecond + 2 * kTrip);
+  EXPECT_EQ(pair.applications.ends()[0].status, 0);
+  pair.expect_nothing_left();
+}
+
+TEST(Connection, DisconnectFromAVanishedPeerIsReportedAfterSixteenSends) {
+  Pair pair({.delay = kTrip});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  pair.simulator.after(kSecond, [&] {
+    pair.simulator.link().loss_per_mille = 1000;
+    pair.applications.disconnect(0);
+  });
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.applications.ends()[0].disconnected, kSecond + 16 * kReqInterval);
+  EXPECT_EQ(pair.applications.ends()[0].events.back(), EventType::kTimewaitExit);
+}
+
+// Whatever the moment, destroy leaves nothing behind on its own side at once, and on the peer's in the end.
+TEST(Connection, DestroyAtAnyMomentLeavesNothingBehind) {
+  for (const std::size_t victim : {0u, 1u}) {
+    for (int moment = 0; moment < 24; ++moment) {
+      SCOPED_TRACE("end " + std::to_string(victim) + ", moment " + std::to_string(moment));
+      Pair pair({.delay = kTrip});
+      pair.applications.set_behaviour(pair.server, {.accept_delay = 100 * kMicrosecond});
+      pair.applications.set_behaviour(pair.client,
+                                      {.establish_delay = 100 * kMicrosecond, .disconnect_delay = 200 * kMicrosecond});
+      pair.applications.connect(pair.client, pair.server, kPort);
+      pair.simulator.after(moment * 50 * kMicrosecond + 1, [&] {
+        if (victim < pair.applications.ends().size()) pair.applications.destroy(victim);
+      });
+      EXPECT_TRUE(pair.simulator.run());
+      for (std::size_t i = 0; i < pair.applications.ends().size(); ++i) pair.applications.destroy(i);
+      pair.expect_nothing_left();
+    }
+  }
+}
+
+TEST(Connection, RestartedPeerThatReusesItsQpIsToldAndTheOldConnectionEnds) {  // field case 1.03
+  Pair pair({.delay = kTrip});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  const std::uint32_t qpn = pair.applications.ends()[0].local_qpn;
+  pair.simulator.restart(pair.client);
+  const auto request =
+      pair.simulator.engine(pair.client)
+          .connect(pair.simulator.now(), {.path = {.local = pair.simulator.address(pair.client),
+                                                   .remote = pair.simulator.address(pair.server)},
+                                          .ca_guid = 0x0200'00ff'fe00'0000,
+                                          .service_id = wire::ip_service_id(wire::PortSpace::kTcp, kPort),
+                                          .params = {.qpn = qpn}});
+  ASSERT_TRUE(request);
+  std::int32_t status = 0;
+  const auto deliver = pair.simulator.on_event;
+  pair.simulator.on_event = [&](NodeIndex node, const cm::Event& event) {
+    if (node == pair.server) return deliver(node, event);
+    EXPECT_EQ(event.type, EventType::kRejected);
+    status = event.status;
+  };
+  pair.simulator.settle(pair.client);
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(status, 10);
+  EXPECT_TRUE(pair.applications.ends()[1].disconnected);
+  EXPECT_EQ(pair.applications.violation(), "");
+}
+
+// ---- Random trouble.
+
+// What must hold for a connection when everything is over.
+void expect_agreement(const Applications& applications) {
+  for (const End& end : applications.ends()) {
+    if (!end.established) continue;
+    // Whoever got as far as ESTABLISHED has heard of the end, one way or the other.
+    EXPECT_TRUE(end.disconnected || end.failed);
+    const End* peer = applications.peer_of(end);
+    if (peer == nullptr) {
+      ADD_FAILURE() << "established with nobody";
+      continue;
+    }
+    EXPECT_TRUE(peer->established || peer->failed || peer->disconnected);
+  }
+}
+
+std::uint64_t run_random(std::uint64_t seed) {
+  Random choice(seed * 7919 + 1);
+  LinkOptions link{.delay = 50 * kMicrosecond,
+                   .jitter = choice.chance(1, 2) ? 0 : 5 * kMillisecond,
+                   .loss_per_mille = static_cast<std::uint32_t>(choice.below(250)),
+                   .duplicate_per_mille = static_cast<std::uint32_t>(choice.below(200))};
+  Simulator simulator(seed, link);
+  Applications applications(simulator);
+  std::vector<cm::ListenerId> listeners;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const NodeIndex node = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0001 + i));
+    const auto delay = [&](TimeNs up_to) {
+      return static_cast<TimeNs>(choice.below(static_cast<std::uint64_t>(up_to)));
+    };
+    applications.set_behaviour(node, {.accept_delay = delay(2 * kSecond),
+                                      .establish_delay = delay(kSecond),
+                                      .disconnect_delay = delay(100 * kMillisecond) + kMillisecond,
+                                      .answer_delay = delay(kSecond),
+                                      .rejects = choice.chance(1, 8)});
+    listeners.push_back(applications.listen(node, kPort, 4));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const NodeIndex from = choice.below(4), to = choice.below(4);  // to itself as well
+    simulator.after(static_cast<TimeNs>(choice.below(10 * kSecond)),
+                    [&applications, from, to] { applications.connect(from, to, kPort); });
+  }
+  EXPECT_TRUE(simulator.run(3600 * kSecond));
+  EXPECT_EQ(applications.violation(), "");
+  expect_agreement(applications);
+  StateHash hash;
+  for (NodeIndex node = 0; node < 4; ++node) {
+    hash.add(simulator.engine(node).state_hash());
+    simulator.engine(node).close_listener(simulator.now(), listeners[node]);
+    EXPECT_EQ(simulator.engine(node).usage(), cm::Engine::Usage{}) << "node " << node;
+  }
+  for (const SentPacket& packet : simulator.sent()) hash.add(Bytes(packet.packet.mad));
+  return hash.value();
+}
+
+TEST(RandomTrouble, FourNodesEndInAgreementWithNothingLeft) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run_random(seed);
+    if (testing::Test::HasFailure()) break;
+  }
+}
+
+TEST(RandomTrouble, SameSeedSamePackets) {
+  EXPECT_EQ(run_random(5), run_random(5));
+  EXPECT_NE(run_random(5), run_random(6));
 }
 
 }  // namespace

@@ -8,8 +8,14 @@ namespace ucm::sim {
 
 NodeIndex Simulator::add_node(const wire::IpAddress& address, cm::Config config) {
   config.random_key = {random_.next(), random_.next()};
-  nodes_.push_back({address, cm::Engine(config)});
+  nodes_.push_back({address, config, cm::Engine(config)});
   return nodes_.size() - 1;
+}
+
+void Simulator::restart(NodeIndex node) {
+  cm::Config& config = nodes_[node].config;
+  config.random_key = {random_.next(), random_.next()};
+  nodes_[node].engine = cm::Engine(config);
 }
 
 void Simulator::after(TimeNs delay, std::function<void()> call) {

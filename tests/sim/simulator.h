@@ -39,6 +39,8 @@ class Simulator {
 
   // The node's random key comes from the simulation's seed.
   NodeIndex add_node(const wire::IpAddress& address, cm::Config config = {});
+  // The node forgets everything, and has another random key.
+  void restart(NodeIndex node);
   cm::Engine& engine(NodeIndex node) { return nodes_[node].engine; }
   const wire::IpAddress& address(NodeIndex node) const { return nodes_[node].address; }
   std::size_t node_count() const { return nodes_.size(); }
@@ -61,6 +63,7 @@ class Simulator {
  private:
   struct Node {
     wire::IpAddress address;
+    cm::Config config;
     cm::Engine engine;
   };
   struct Happening {
