@@ -76,7 +76,7 @@ struct CmCommand {
   std::uint32_t option_value = 0;
   SocketAddress source;       // kBindAddr; kResolveAddr (family 0 = none)
   SocketAddress destination;  // kResolveAddr
-  CmConnParam conn;           // kConnect, kAccept, kReject
+  CmConnParam conn{};           // kConnect, kAccept, kReject
   std::array<std::uint32_t, 16> reserved3{};
 };
 
@@ -85,7 +85,7 @@ struct CmReply {
   std::int32_t error = 0;
   std::uint32_t id = 0;
   std::uint32_t ifindex = 0;  // of the device the ID is bound to; 0 = none
-  SocketAddress local;
+  SocketAddress local{};
   std::array<std::uint32_t, 16> reserved{};
 };
 
@@ -109,8 +109,8 @@ enum class CmEventType : std::uint32_t {
 
 // The route and the QP as rdma_query_route and rdma_init_qp_attr tell them.
 struct CmPath {
-  SocketAddress local;
-  SocketAddress remote;
+  SocketAddress local{};
+  SocketAddress remote{};
   std::uint32_t ifindex = 0;  // device
   std::uint32_t flow_label = 0;
   std::uint16_t pkey = 0xFFFF;
@@ -141,9 +141,9 @@ struct CmEvent {
   std::int32_t status = 0;
   std::uint32_t id = 0;         // kConnectRequest: the new ID
   std::uint32_t listen_id = 0;  // kConnectRequest only
-  CmPath path;                  // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
-  CmQpParams qp;                // kConnectRequest, kConnectResponse
-  CmConnParam conn;             // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
+  CmPath path{};                  // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
+  CmQpParams qp{};                // kConnectRequest, kConnectResponse
+  CmConnParam conn{};             // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
   std::array<std::uint32_t, 16> reserved{};
 };
 

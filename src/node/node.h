@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -43,6 +45,8 @@ class Node {
 
   // One rdma_cm call; the reply is complete when it returns. `link` belongs to `session`.
   ipc::CmReply execute(SessionId session, LinkId link, const ipc::CmCommand& command);
+  // The process may bind service ports below the system's limit (CAP_NET_BIND_SERVICE, root); by default it may not.
+  void allow_low_ports(SessionId session);
   // The channel or the process is gone: its IDs are destroyed (connections disconnected, listeners closed, ports freed).
   void remove_link(LinkId link);
   void remove_session(SessionId session);
@@ -63,6 +67,8 @@ class Node {
   std::vector<ListenerStatus> listeners() const;
   std::vector<ConnectionStatus> connections() const;
   const host::Host& host() const;
+  // What a person should know about this host; usually empty.
+  const std::vector<std::string>& warnings() const;
 
  private:
   struct Impl;

@@ -1,0 +1,224 @@
+#include "node/core.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+#include "net/limits.h"
+#include "node/limits.h"
+#include "wire/headers.h"
+#include "wire/icrc.h"
+#include "wire/mad.h"
+#include "wire/ud_packet.h"
+
+namespace ucm::node {
+
+Core::Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, const RandomKey& key)
+    : port_(port),
+      host_(host),
+      callbacks_(std::move(callbacks)),
+      engine_(cm::Config{.random_key = key}),
+      random_(RandomKey{key[1], key[0]}) {
+  host_.observe({.devices_changed = [this] { on_devices_changed(); },
+                 .neighbor_changed = [this](std::uint32_t ifindex, const wire::IpAddress& address) {
+                   check_neighbor({ifindex, address});
+                 }});
+}
+
+RdmaId* Core::find(std::uint32_t id) {
+  const auto it = ids_.find(id);
+  return it != ids_.end() ? &it->second : nullptr;
+}
+
+RdmaId* Core::find_own(SessionId session, std::uint32_t id) {
+  RdmaId* const found = find(id);
+  return found != nullptr && found->session == session ? found : nullptr;
+}
+
+// nullptr: the session has its share. Numbers come in a cycle, so that one just destroyed is not met again soon.
+RdmaId* Core::create(SessionId session, LinkId link) {
+  std::size_t& count = ids_of_session_[session];
+  if (count >= kIdsPerSessionMax) return nullptr;
+  ++count;
+  do ++last_id_;
+  while (last_id_ == 0 || ids_.contains(last_id_));
+  RdmaId& id = ids_[last_id_];
+  id.id = last_id_;
+  id.session = session;
+  id.link = link;
+  return &id;
+}
+
+void Core::forget_resolution(RdmaId& id) {
+  if (id.resolve_deadline == kNever) return;
+  resolve_deadlines_.erase({id.resolve_deadline, id.id});
+  id.resolve_deadline = kNever;
+  const auto waiting = waiting_.find({id.route.ifindex, id.route.next_hop});
+  waiting->second.erase(id.id);
+  if (waiting->second.empty()) waiting_.erase(waiting);
+}
+
+void Core::destroy(TimeNs now, std::uint32_t number) {
+  RdmaId& id = *find(number);
+  forget_resolution(id);
+  // Requests that the program never saw go with their listener.
+  while (!id.untaken.empty()) destroy(now, *id.untaken.begin());
+  if (id.listener != cm::ListenerId{}) engine_.close_listener(now, id.listener);
+  if (id.connection != cm::ConnectionId{}) engine_.destroy(now, id.connection);
+  if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
+  ports_.release(number);
+  const auto count = ids_of_session_.find(id.session);
+  if (--count->second == 0) ids_of_session_.erase(count);
+  ids_.erase(number);
+  work_ = true;
+}
+
+template <class Predicate>
+void Core::destroy_where(TimeNs now, Predicate predicate) {
+  std::vector<std::uint32_t> numbers;
+  for (const auto& [number, id] : ids_) {
+    if (predicate(id)) numbers.push_back(number);
+  }
+  // In the order of creation: the same run in every simulation. A listener may have taken its requests along.
+  std::ranges::sort(numbers);
+  for (const std::uint32_t number : numbers) {
+    if (ids_.contains(number)) destroy(now, number);
+  }
+}
+
+void Core::remove_link(TimeNs now, LinkId link) {
+  destroy_where(now, [&](const RdmaId& id) { return id.link == link; });
+}
+
+void Core::remove_session(TimeNs now, SessionId session) {
+  destroy_where(now, [&](const RdmaId& id) { return id.session == session; });
+  low_port_sessions_.erase(session);
+}
+
+void Core::receive(TimeNs now) {
+  port_.receive([&](const net::Datagram& datagram) { on_datagram(now, datagram); }, kDatagramsPerTurn);
+  work_ = true;
+}
+
+void Core::on_datagram(TimeNs now, const net::Datagram& datagram) {
+  ++counters_.received;
+  const auto bth = wire::Bth::parse(datagram.payload);
+  if (!bth || datagram.payload.size() < wire::Bth::kSize + wire::kIcrcSize) {
+    ++counters_.short_packet;
+  } else if (bth->destination_qpn == wire::kGsiQpn) {
+    on_gsi_packet(now, datagram);
+  } else {
+    ++counters_.data;
+    callbacks_.deliver_data(bth->destination_qpn, datagram.info, datagram.payload);
+  }
+}
+
+void Core::on_gsi_packet(TimeNs now, const net::Datagram& datagram) {
+  const wire::DatagramInfo& info = datagram.info;
+  const wire::IcrcCheck check = wire::verify_icrc(info, datagram.payload);
+  if (check == wire::IcrcCheck::kBad) {
+    ++counters_.bad_icrc;
+    return;
+  }
+  if (check == wire::IcrcCheck::kSolvedId) ++counters_.solved_icrc;
+  const auto mad = wire::parse_gsi_packet(datagram.payload);
+  if (!mad) {
+    ++counters_.bad_gsi;
+    return;
+  }
+  if (host_.find_device_of(info.destination, info.ifindex) == nullptr) {
+    ++counters_.not_ours;
+    return;
+  }
+  engine_.on_packet(now,
+                    {.local = info.destination,
+                     .remote = info.source,
+                     .ifindex = info.ifindex,
+                     .traffic_class = info.traffic_class,
+                     .hop_limit = info.hop_limit},
+                    *mad);
+  // At once: the next packet may be about a request of this one.
+  take_events(now);
+}
+
+TimeNs Core::turn(TimeNs now) {
+  work_ = false;
+  if (next_held_receive_ <= now) receive(now);
+  next_held_receive_ = port_.holds_datagrams() ? now + kHeldDatagramsNs : kNever;
+
+  expire_resolutions(now);
+  check_neighbors(now);
+  for (int calls = 0; calls < kDeadlineCallsPerTurn && engine_.next_deadline() <= now; ++calls) engine_.on_deadline(now);
+  take_events(now);
+  deliver_events();
+  send_packets();
+
+  const TimeNs resolve = resolve_deadlines_.empty() ? kNever : resolve_deadlines_.begin()->first;
+  return std::min({engine_.next_deadline(), resolve, next_neighbor_check_, next_held_receive_});
+}
+
+void Core::send_packets() {
+  std::array<std::array<std::uint8_t, wire::kGsiPacketSize>, net::kBatchSize> bytes;
+  std::array<net::Datagram, net::kBatchSize> batch;
+  std::size_t count = 0;
+  while (auto packet = engine_.poll_packet()) {
+    net::Datagram& datagram = batch[count];
+    datagram.info = {.source = packet->path.local,
+                     .destination = packet->path.remote,
+                     .source_port = port_.source_port(),
+                     .destination_port = wire::kRoceUdpPort,
+                     .traffic_class = packet->path.traffic_class,
+                     .hop_limit = packet->path.hop_limit,
+                     .ifindex = packet->path.ifindex,
+                     .ipv4_id = 0};
+    wire::emit_gsi_packet(datagram.info, psn_, packet->mad, bytes[count]);
+    psn_ = (psn_ + 1) & wire::kMask24;
+    datagram.payload = bytes[count];
+    if (++count == batch.size()) {
+      port_.send(batch);
+      count = 0;
+    }
+  }
+  if (count != 0) port_.send({batch.data(), count});
+}
+
+void Core::on_devices_changed() {
+  for (auto& [number, id] : ids_) {
+    if (id.ifindex == 0 || id.removal_told || id.state == IdState::kListen) continue;
+    if (host_.find_device(id.ifindex) != nullptr) continue;
+    id.removal_told = true;
+    push_event(number, {.type = ipc::CmEventType::kDeviceRemoval, .id = number});
+  }
+}
+
+std::vector<Node::ListenerStatus> Core::listeners() const {
+  std::vector<Node::ListenerStatus> all;
+  for (const auto& [number, id] : ids_) {
+    if (id.state != IdState::kListen) continue;
+    all.push_back({.session = id.session,
+                   .local = to_socket_address(id.local),
+                   .port_space = static_cast<std::uint16_t>(id.port_space),
+                   .backlog = id.backlog,
+                   .pending = static_cast<std::uint32_t>(id.untaken.size())});
+  }
+  return all;
+}
+
+std::vector<Node::ConnectionStatus> Core::connections() const {
+  std::vector<Node::ConnectionStatus> all;
+  for (const auto& [number, id] : ids_) {
+    const auto qp = engine_.qp_parameters(id.connection);
+    const auto state = engine_.state(id.connection);
+    if (!qp || !state) continue;
+    all.push_back({.session = id.session,
+                   .local = to_socket_address(id.local),
+                   .remote = to_socket_address(id.remote),
+                   .qpn = qp->local_qpn,
+                   .peer_qpn = qp->dest_qpn,
+                   .state = std::string(cm::name(*state))});
+  }
+  return all;
+}
+
+}  // namespace ucm::node

@@ -1,0 +1,138 @@
+// A node without operating system: the engine, the IDs, the port spaces and the timers, with packet port, host and clock
+// as arguments. Node puts it on real sockets and an event loop; tests put it on a network in memory and simulated time.
+//
+// After execute(), remove_*() and receive() call turn(): packets leave and events are delivered only there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "cm/engine.h"
+#include "host/host.h"
+#include "net/packet_port.h"
+#include "node/node.h"
+#include "node/port_space.h"
+#include "node/rdma_id.h"
+
+namespace ucm::node {
+
+// Every datagram that goes no further has one reason here.
+struct PacketCounters {
+  std::uint64_t received = 0;
+  std::uint64_t data = 0;         // for QPs other than 1
+  std::uint64_t short_packet = 0;
+  std::uint64_t bad_icrc = 0;     // to QP 1
+  std::uint64_t solved_icrc = 0;  // right for some IPv4 identification; taken
+  std::uint64_t bad_gsi = 0;      // to QP 1, but no MAD of 256 bytes with its keys
+  std::uint64_t not_ours = 0;     // to QP 1 at an address that no device has: multicast, for instance
+};
+
+class Core {
+ public:
+  // `port` and `host` outlive the core; the host's observer becomes the core's.
+  Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, const RandomKey& key);
+
+  ipc::CmReply execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command);
+  void remove_link(TimeNs now, LinkId link);
+  void remove_session(TimeNs now, SessionId session);
+  void allow_low_ports(SessionId session) { low_port_sessions_.insert(session); }
+
+  // Takes what waits in the port, a bounded number.
+  void receive(TimeNs now);
+  // Does what is due, sends, delivers; returns when it wants to be called again, kNever: not by itself.
+  TimeNs turn(TimeNs now);
+  // turn() has something to do now.
+  bool has_work() const { return work_; }
+
+  std::vector<Node::ListenerStatus> listeners() const;
+  std::vector<Node::ConnectionStatus> connections() const;
+  const PacketCounters& packet_counters() const { return counters_; }
+  const cm::Counters& cm_counters() const { return engine_.counters(); }
+
+ private:
+  using Call = Result<void> (Core::*)(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  struct CallEntry;
+  static const CallEntry* find_call(ipc::CmCall call);
+  using NeighborKey = std::pair<std::uint32_t, wire::IpAddress>;
+
+  // core.cpp
+  RdmaId* find(std::uint32_t id);
+  RdmaId* find_own(SessionId session, std::uint32_t id);
+  RdmaId* create(SessionId session, LinkId link);
+  void destroy(TimeNs now, std::uint32_t id);
+  void forget_resolution(RdmaId& id);
+  template <class Predicate>
+  void destroy_where(TimeNs now, Predicate predicate);
+  void on_datagram(TimeNs now, const net::Datagram& datagram);
+  void on_gsi_packet(TimeNs now, const net::Datagram& datagram);
+  void send_packets();
+  void on_devices_changed();
+
+  // core_calls.cpp: one function per rdma_cm call; the state has been checked.
+  Result<void> create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply);
+  Result<void> set_option(RdmaId& id, const ipc::CmCommand& command);
+  Result<void> bind_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> resolve_route(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> listen(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> request_taken(RdmaId& id);
+  Result<void> connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> reject(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> establish(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> notify(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> disconnect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> bind(RdmaId& id, const Endpoint& local);
+  PortClaim claim_of(const RdmaId& id) const;
+  std::uint64_t device_guid(const RdmaId& id) const;
+
+  // core_resolve.cpp: from a destination to a device, a source address and a neighbour.
+  Result<void> resolve_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> start_resolution(TimeNs now, RdmaId& id, const Endpoint& destination, std::uint32_t timeout_ms);
+  void finish_resolution(RdmaId& id, std::int32_t status);
+  void check_neighbor(const NeighborKey& key);
+  void expire_resolutions(TimeNs now);
+  void check_neighbors(TimeNs now);
+
+  // core_events.cpp: from the engine's events to the program's.
+  void take_events(TimeNs now);
+  void on_event(TimeNs now, const cm::Event& event);
+  void on_request(TimeNs now, const cm::Event& event);
+  bool request_is_for_us(const cm::Event& event) const;
+  void on_connection_event(RdmaId& id, const cm::Event& event);
+  void push_event(std::uint32_t id, const ipc::CmEvent& event);
+  void deliver_events();
+  ipc::CmPath path_of(const RdmaId& id) const;
+  ipc::CmQpParams qp_params_of(const RdmaId& id) const;
+
+  net::PacketPort& port_;
+  host::Host& host_;
+  Node::Callbacks callbacks_;
+  cm::Engine engine_;
+  Random random_;
+  PortSpaces ports_;
+
+  std::unordered_map<std::uint32_t, RdmaId> ids_;
+  std::unordered_map<SessionId, std::size_t> ids_of_session_;
+  std::set<SessionId> low_port_sessions_;
+  std::uint32_t last_id_ = 0;
+
+  std::map<NeighborKey, std::set<std::uint32_t>> waiting_;        // IDs per neighbour
+  std::set<std::pair<TimeNs, std::uint32_t>> resolve_deadlines_;
+  TimeNs next_neighbor_check_ = kNever;
+  TimeNs next_held_receive_ = kNever;
+
+  // Events wait here for the reply of the call that caused them; `first` is the ID on whose link they go.
+  std::deque<std::pair<std::uint32_t, ipc::CmEvent>> events_;
+  PacketCounters counters_;
+  std::uint32_t psn_ = 0;  // of QP 1
+  bool work_ = false;
+};
+
+}  // namespace ucm::node

@@ -1,0 +1,162 @@
+// From the engine's events to those that a program sees.
+#include <algorithm>
+
+#include "node/core.h"
+
+namespace ucm::node {
+namespace {
+
+struct Mapping {
+  cm::EventType from;
+  ipc::CmEventType to;
+  IdInput input;
+};
+constexpr std::array kMappings{
+    Mapping{cm::EventType::kConnectResponse, ipc::CmEventType::kConnectResponse, IdInput::kConnectionEvent},
+    Mapping{cm::EventType::kEstablished, ipc::CmEventType::kEstablished, IdInput::kConnectionEvent},
+    Mapping{cm::EventType::kRejected, ipc::CmEventType::kRejected, IdInput::kConnectionEvent},
+    Mapping{cm::EventType::kUnreachable, ipc::CmEventType::kUnreachable, IdInput::kConnectionEvent},
+    Mapping{cm::EventType::kDisconnected, ipc::CmEventType::kDisconnected, IdInput::kDisconnected},
+    Mapping{cm::EventType::kTimewaitExit, ipc::CmEventType::kTimewaitExit, IdInput::kTimewaitExit},
+};
+
+void copy_private_data(const cm::Event& event, ipc::CmConnParam& conn) {
+  conn.private_data_size = event.private_data_size;
+  std::copy_n(event.private_data.begin(), event.private_data_size, conn.private_data.begin());
+}
+
+// What the peer serves, the receiver may ask for, and the other way round.
+ipc::CmConnParam conn_of(const cm::Event& event) {
+  ipc::CmConnParam conn{.qp_num = event.peer.qpn,
+                        .srq = event.peer.srq,
+                        .responder_resources = event.peer.initiator_depth,
+                        .initiator_depth = event.peer.responder_resources,
+                        .flow_control = event.peer.flow_control,
+                        .retry_count = event.peer.retry_count,
+                        .rnr_retry_count = event.peer.rnr_retry_count,
+                        .ece_vendor_id = event.peer.vendor_id,
+                        .ece_options = event.peer.ece_options};
+  copy_private_data(event, conn);
+  return conn;
+}
+
+}  // namespace
+
+void Core::take_events(TimeNs now) {
+  while (const auto event = engine_.poll_event()) on_event(now, *event);
+}
+
+void Core::on_event(TimeNs now, const cm::Event& event) {
+  if (event.type == cm::EventType::kConnectRequest) {
+    on_request(now, event);
+  } else if (RdmaId* const id = find(static_cast<std::uint32_t>(event.user));
+             id != nullptr && id->connection == event.connection) {
+    on_connection_event(*id, event);
+  }
+}
+
+// Addresses inside a request are the peer's word. A loopback address in it counts only when the packet came to one:
+// then its sender is on this host. (Linux takes 127.0.0.1 for a wildcard.)
+bool Core::request_is_for_us(const cm::Event& event) const {
+  const wire::IpAddress& destination = event.addresses.destination;
+  if (host_.find_device_of(destination, event.path.ifindex) == nullptr) return false;
+  return !destination.is_loopback() || event.path.local.is_loopback();
+}
+
+void Core::on_request(TimeNs now, const cm::Event& event) {
+  RdmaId* const listening = find(static_cast<std::uint32_t>(event.user));
+  RdmaId* const id = listening != nullptr && request_is_for_us(event) ? create(listening->session, listening->link) : nullptr;
+  if (id == nullptr) {
+    engine_.destroy(now, event.connection);  // REJ 28
+    return;
+  }
+  const cm::Path& path = event.path;
+  id->port_space = listening->port_space;
+  id->qp_type = listening->qp_type;
+  id->type_of_service = listening->type_of_service;
+  id->ack_timeout = listening->ack_timeout;
+  id->state = IdState::kConnect;
+  id->local = {.address = event.addresses.destination, .port = listening->local.port, .scope = path.ifindex, .known = true};
+  id->remote = {.address = event.addresses.source,
+                .port = event.addresses.source_port,
+                .scope = path.ifindex,
+                .known = true};
+  id->ifindex = host_.find_device_of(id->local.address, path.ifindex)->ifindex;
+  id->connection = event.connection;
+  id->passive = true;
+  id->listen_id = listening->id;
+  if (const auto qp = engine_.qp_parameters(event.connection)) {
+    id->path_mtu = qp->path_mtu;
+    id->flow_label = qp->flow_label;
+    id->traffic_class = qp->traffic_class;
+  }
+  listening->untaken.insert(id->id);
+  engine_.set_user(event.connection, id->id);
+  push_event(listening->id, {.type = ipc::CmEventType::kConnectRequest,
+                             .id = id->id,
+                             .listen_id = listening->id,
+                             .path = path_of(*id),
+                             .qp = qp_params_of(*id),
+                             .conn = conn_of(event)});
+}
+
+void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
+  const auto* const mapping = std::ranges::find(kMappings, event.type, &Mapping::from);
+  const auto next = next_state(id.state, mapping->input);
+  // What happens to a request before it is accepted, accept() will tell.  // Linux: same
+  if (!next || (id.passive && !id.accepted)) return;
+  id.state = *next;
+  ipc::CmEvent told{.type = mapping->to, .status = event.status, .id = id.id};
+  if (event.type == cm::EventType::kConnectResponse) {
+    told.path = path_of(id);
+    told.qp = qp_params_of(id);
+    told.conn = conn_of(event);
+    told.conn.retry_count = 0;  // a REP has none
+  } else if (event.type == cm::EventType::kRejected) {
+    copy_private_data(event, told.conn);
+  }
+  push_event(id.id, told);
+}
+
+void Core::push_event(std::uint32_t id, const ipc::CmEvent& event) {
+  events_.emplace_back(id, event);
+  work_ = true;
+}
+
+// Events of IDs destroyed meanwhile are dropped; a request counts as its listener's and as its own.
+void Core::deliver_events() {
+  std::deque<std::pair<std::uint32_t, ipc::CmEvent>> events;
+  events.swap(events_);
+  for (const auto& [number, event] : events) {
+    const RdmaId* const id = find(number);
+    if (id != nullptr && ids_.contains(event.id)) callbacks_.deliver_event(id->link, event);
+  }
+}
+
+ipc::CmPath Core::path_of(const RdmaId& id) const {
+  return {.local = to_socket_address(id.local),
+          .remote = to_socket_address(id.remote),
+          .ifindex = id.ifindex,
+          .flow_label = id.flow_label,
+          .mtu = id.path_mtu,
+          .traffic_class = id.traffic_class,
+          .hop_limit = 64,
+          .packet_lifetime = id.packet_lifetime};
+}
+
+ipc::CmQpParams Core::qp_params_of(const RdmaId& id) const {
+  const auto qp = engine_.qp_parameters(id.connection);
+  if (!qp) return {};
+  return {.dest_qpn = qp->dest_qpn,
+          .rq_psn = qp->rq_psn,
+          .sq_psn = qp->sq_psn,
+          .dest_known = qp->dest_known,
+          .path_mtu = qp->path_mtu,
+          .responder_resources = qp->responder_resources,
+          .initiator_depth = qp->initiator_depth,
+          .retry_count = qp->retry_count,
+          .rnr_retry_count = qp->rnr_retry_count,
+          .ack_timeout = id.ack_timeout != 0 ? id.ack_timeout : qp->ack_timeout};
+}
+
+}  // namespace ucm::node

@@ -1,0 +1,96 @@
+#include "node/node.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "host/netlink_host.h"
+#include "net/udp_port.h"
+#include "node/core.h"
+
+namespace ucm::node {
+namespace {
+
+Result<RandomKey> random_key() {
+  RandomKey key;
+  if (getrandom(key.data(), sizeof(key), 0) == sizeof(key)) return key;
+  return fail(errno, std::string("no random numbers: ") + std::strerror(errno));
+}
+
+std::vector<std::string> find_warnings() {
+  const auto identification = net::probe_ipv4_identification();
+  if (!identification || *identification == 0) return {};
+  return {"this kernel does not send IPv4 identification 0: Linux peers will drop our packets for their ICRC"};
+}
+
+}  // namespace
+
+struct Node::Impl {
+  net::EventLoop& loop;
+  std::unique_ptr<net::UdpPort> udp;         // null when the fault port has it
+  std::unique_ptr<net::FaultPort> faults;    // null without faults
+  std::unique_ptr<host::NetlinkHost> host;
+  std::unique_ptr<Core> core;
+  std::vector<std::string> warnings;
+  // The loop keeps its hooks for ever: they ask whether the node is still there.
+  std::shared_ptr<Impl*> alive = std::make_shared<Impl*>(this);
+
+  explicit Impl(net::EventLoop& event_loop) : loop(event_loop) {}
+  ~Impl();
+  net::PacketPort& port() { return faults ? static_cast<net::PacketPort&>(*faults) : *udp; }
+  Result<void> watch();
+};
+
+Node::Impl::~Impl() {
+  *alive = nullptr;
+  for (const int fd : port().wait_fds()) loop.remove(fd);
+  loop.remove(host->wait_fd());
+}
+
+Result<void> Node::Impl::watch() {
+  for (const int fd : port().wait_fds()) {
+    if (auto added = loop.add(fd, [this](std::uint32_t) { core->receive(loop.now()); }); !added) return added;
+  }
+  if (auto added = loop.add(host->wait_fd(), [this](std::uint32_t) { host->on_readable(); }); !added) return added;
+  loop.add_hook([node = alive](TimeNs now) { return *node != nullptr ? (*node)->core->turn(now) : kNever; });
+  loop.add_before_sleep([node = alive] { return *node == nullptr || !(*node)->core->has_work(); }, [] {});
+  return {};
+}
+
+Result<std::unique_ptr<Node>> Node::open(net::EventLoop& loop, const Options& options, Callbacks callbacks) {
+  const auto key = random_key();
+  if (!key) return tl::unexpected(key.error());
+  auto udp = net::UdpPort::open();
+  if (!udp) return tl::unexpected(udp.error());
+  auto host = host::NetlinkHost::open();
+  if (!host) return tl::unexpected(host.error());
+
+  auto impl = std::make_unique<Impl>(loop);
+  impl->udp = std::move(*udp);
+  if (options.faults) impl->faults = std::make_unique<net::FaultPort>(std::move(impl->udp), *options.faults);
+  impl->host = std::move(*host);
+  impl->core = std::make_unique<Core>(impl->port(), *impl->host, std::move(callbacks), *key);
+  impl->warnings = find_warnings();
+  if (auto watched = impl->watch(); !watched) return tl::unexpected(watched.error());
+  return std::unique_ptr<Node>(new Node(std::move(impl)));
+}
+
+Node::Node(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Node::~Node() = default;
+
+ipc::CmReply Node::execute(SessionId session, LinkId link, const ipc::CmCommand& command) {
+  return impl_->core->execute(impl_->loop.now(), session, link, command);
+}
+
+void Node::allow_low_ports(SessionId session) { impl_->core->allow_low_ports(session); }
+void Node::remove_link(LinkId link) { impl_->core->remove_link(impl_->loop.now(), link); }
+void Node::remove_session(SessionId session) { impl_->core->remove_session(impl_->loop.now(), session); }
+
+std::vector<Node::ListenerStatus> Node::listeners() const { return impl_->core->listeners(); }
+std::vector<Node::ConnectionStatus> Node::connections() const { return impl_->core->connections(); }
+const host::Host& Node::host() const { return *impl_->host; }
+const std::vector<std::string>& Node::warnings() const { return impl_->warnings; }
+
+}  // namespace ucm::node

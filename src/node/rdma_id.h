@@ -1,0 +1,73 @@
+// One rdma_cm ID as the node knows it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "base/time.h"
+#include "cm/engine.h"
+#include "host/host.h"
+#include "ipc/cm_api.h"
+#include "node/id_state.h"
+#include "node/node.h"
+
+namespace ucm::node {
+
+struct Endpoint {
+  wire::IpAddress address{};
+  std::uint16_t port = 0;
+  std::uint32_t scope = 0;  // interface of a link-local address
+  std::uint32_t flow_info = 0;
+  bool known = false;
+};
+
+// nullopt: no address, or one that is not of its family.
+std::optional<Endpoint> endpoint_of(const ipc::SocketAddress& address);
+ipc::SocketAddress to_socket_address(const Endpoint& endpoint);
+
+struct RdmaId {
+  std::uint32_t id = 0;
+  SessionId session = 0;
+  LinkId link = 0;
+  wire::PortSpace port_space{};
+  std::uint8_t qp_type = 0;  // ibv_qp_type
+  IdState state = IdState::kIdle;
+
+  Endpoint local{};
+  Endpoint remote{};
+  std::uint32_t ifindex = 0;  // of the device; 0 = none
+
+  // Options.
+  std::uint8_t type_of_service = 0;
+  std::uint8_t ack_timeout = 0;  // 0 = not set
+  bool reuse_address = false;
+  std::optional<bool> family_only{};
+
+  // While resolving: what is waited for, and what to go back to.
+  host::Route route{};
+  TimeNs resolve_deadline = kNever;
+  Endpoint bound{};
+  std::uint32_t bound_ifindex = 0;
+
+  // The route.
+  std::uint8_t path_mtu = 0;
+  std::uint8_t packet_lifetime = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint32_t flow_label = 0;
+
+  // Listening.
+  cm::ListenerId listener{};
+  std::uint32_t backlog = 0;
+  std::set<std::uint32_t> untaken{};  // IDs of requests that the program has not read
+
+  // Connecting.
+  cm::ConnectionId connection{};
+  bool passive = false;
+  bool accepted = false;
+  std::uint32_t listen_id = 0;
+
+  bool removal_told = false;  // its device has gone
+};
+
+}  // namespace ucm::node
