@@ -204,7 +204,8 @@ void Server::serve_link(LinkEntry& entry) {
     const auto command = entry.link.poll_command();
     if (!command) break;
     ++counters_.commands;
-    const ipc::CmReply reply = node_->execute(session.id, entry.id, *command);
+    ipc::CmReply reply = node_->execute(session.id, entry.id, *command);
+    reply.sequence = command->sequence;
     if (command->call == ipc::CmCall::kDestroyId && reply.error == 0) {
       session.events_waiting -= entry.link.drop_events_of(command->id);
     }

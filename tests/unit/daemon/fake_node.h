@@ -20,10 +20,7 @@ namespace ucm::daemon {
 class FakeNode final : public NodeAccess {
  public:
   ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
-    ipc::CmReply reply;
-    if (on_execute) reply = on_execute(session, link, command);
-    reply.sequence = command.sequence;
-    return reply;
+    return on_execute ? on_execute(session, link, command) : ipc::CmReply{};
   }
   void remove_link(node::LinkId link) override { removed_links.push_back(link); }
   void remove_session(node::SessionId session) override { removed_sessions.push_back(session); }

@@ -1,0 +1,220 @@
+// A real ucmd in a network namespace of its own, and programs that come, fork and die.
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "client/connection.h"
+#include "client/session.h"
+#include "ipc/memfd.h"
+
+namespace ucm {
+namespace {
+
+using client::CmLink;
+using client::Session;
+
+// Generous: only a fault makes a test wait so long.
+constexpr int kPatienceMs = 20'000;
+constexpr std::uint16_t kServicePort = 7174;
+
+// Empty, or why there is no namespace for the test.
+std::string enter_network_namespace() {
+  if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    return std::string("no network namespace here: ") + std::strerror(errno);
+  }
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP;
+  const bool up = ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+  close(fd);
+  return up ? "" : "the loopback interface of a new network namespace cannot be set up";
+}
+
+int wait_status(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return status;
+}
+
+int start_ucmd() {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl(UCMD, UCMD, static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  return wait_status(child);
+}
+
+pid_t daemon_pid() {
+  const auto node = client::connect_node(ipc::Role::kTool);
+  return node ? node->hello.reply.daemon_pid : 0;
+}
+
+std::string status_text() {
+  const auto node = client::connect_node(ipc::Role::kTool);
+  if (!node) return "";
+  const auto answer = client::ask(node->socket.get(), ipc::make_request(ipc::ControlCall::kStatus, 1));
+  return answer ? ipc::read_sealed_copy(answer->descriptors[0].get(), 1u << 20).value_or("") : "";
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  for (int waited_ms = 0; waited_ms < kPatienceMs; waited_ms += 10) {
+    if (condition()) return true;
+    poll(nullptr, 0, 10);
+  }
+  return false;
+}
+
+bool readable(int fd) {
+  pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&event, 1, kPatienceMs) == 1;
+}
+
+ipc::SocketAddress loopback(std::uint16_t port) {
+  ipc::SocketAddress address;
+  address.family = 4;
+  address.port = port;
+  address.address = wire::IpAddress::ipv4(0x7f000001).bytes;
+  return address;
+}
+
+// The reply's error, or an ENOTCONN of a session that is not there.
+int call(CmLink& link, ipc::CmCall call, std::uint32_t& id, std::uint16_t port = 0) {
+  ipc::CmCommand command;
+  command.call = call;
+  command.id = id;
+  command.qp_type = 2;
+  command.port_space = 0x0106;
+  command.backlog = 4;
+  if (port != 0) command.source = loopback(port);
+  const ipc::CmReply reply = link.call(command);
+  if (call == ipc::CmCall::kCreateId) id = reply.id;
+  return reply.error;
+}
+
+bool listen_on_service_port(CmLink& link) {
+  std::uint32_t id = 0;
+  return call(link, ipc::CmCall::kCreateId, id) == 0 && call(link, ipc::CmCall::kBindAddr, id, kServicePort) == 0 &&
+         call(link, ipc::CmCall::kListen, id) == 0;
+}
+
+// Each program is a process: it has a session of its own, and can be killed.
+pid_t start_program(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body() ? 0 : 1);
+  return child;
+}
+bool succeeds(const std::function<bool()>& body) {
+  const int status = wait_status(start_program(body));
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+struct DaemonProcess : testing::Test {
+  void SetUp() override {
+    static const std::string obstacle = enter_network_namespace();
+    if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+    unsetenv("UCM_SOCKET");
+    unsetenv("UCM_MODE");
+    ASSERT_EQ(start_ucmd(), 0);
+    daemon = daemon_pid();
+    ASSERT_NE(daemon, 0);
+  }
+  void TearDown() override {
+    if (daemon != 0) kill(daemon, SIGTERM);
+    EXPECT_TRUE(eventually([] { return daemon_pid() == 0; }));
+  }
+  pid_t daemon = 0;
+};
+
+TEST_F(DaemonProcess, ListsTheLoopbackDeviceWithItsAddress) {
+  EXPECT_TRUE(succeeds([] {
+    const auto devices = Session::get().value()->devices().value();
+    return devices.size() == 1 && devices[0].interface_name == "lo" && devices[0].loopback &&
+           std::any_of(devices[0].addresses.begin(), devices[0].addresses.end(),
+                       [](const auto& own) { return own.address == wire::IpAddress::ipv4(0x7f000001); });
+  }));
+}
+
+TEST_F(DaemonProcess, ASecondStartLeavesTheFirstAlone) {
+  EXPECT_EQ(start_ucmd(), 0);
+  EXPECT_EQ(daemon_pid(), daemon);
+}
+
+TEST_F(DaemonProcess, AKilledProgramsListenerIsFreed) {
+  const auto service = "127.0.0.1:" + std::to_string(kServicePort);
+  const pid_t server = start_program([] {
+    const auto link = Session::get().value()->open_cm_link().value();
+    if (!listen_on_service_port(*link)) return false;
+    pause();
+    return true;
+  });
+  ASSERT_TRUE(eventually([&] { return status_text().find(service) != std::string::npos; }));
+  EXPECT_TRUE(succeeds([] {
+    const auto link = Session::get().value()->open_cm_link().value();
+    std::uint32_t id = 0;
+    return call(*link, ipc::CmCall::kCreateId, id) == 0 &&
+           call(*link, ipc::CmCall::kBindAddr, id, kServicePort) == EADDRINUSE;
+  }));
+  kill(server, SIGKILL);
+  wait_status(server);
+  EXPECT_TRUE(eventually([&] { return status_text().find(service) == std::string::npos; }));
+  EXPECT_TRUE(succeeds([] { return listen_on_service_port(*Session::get().value()->open_cm_link().value()); }));
+}
+
+TEST_F(DaemonProcess, AKilledDaemonFailsCallsAndWakesWaiters) {
+  EXPECT_TRUE(succeeds([this] {
+    const auto session = Session::get().value();
+    const auto link = session->open_cm_link().value();
+    const auto data = session->open_data_link().value();
+    kill(daemon, SIGKILL);
+    std::uint32_t id = 0;
+    return readable(link->event_fd()) && readable(data->wake_fd()) && readable(session->lost_fd()) && link->lost() &&
+           call(*link, ipc::CmCall::kCreateId, id) == ENOTCONN;
+  }));
+  daemon = 0;
+}
+
+TEST_F(DaemonProcess, AChildGetsASessionOfItsOwn) {
+  EXPECT_TRUE(succeeds([] {
+    const auto session = Session::get().value();
+    const auto link = session->open_cm_link().value();
+    const bool child_is_well = succeeds([&] {
+      const auto own = Session::get().value();
+      return own != session && session->lost() && listen_on_service_port(*own->open_cm_link().value());
+    });
+    std::uint32_t id = 0;
+    return child_is_well && call(*link, ipc::CmCall::kCreateId, id) == 0;
+  }));
+}
+
+TEST_F(DaemonProcess, QpnsOfTwoProgramsAreDifferent) {
+  const auto session_in_child = [](int out) {
+    const std::uint32_t qpn = Session::get().value()->allocate_qpn().value();
+    return write(out, &qpn, sizeof qpn) == sizeof qpn;
+  };
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  EXPECT_TRUE(succeeds([&] { return session_in_child(ends[1]); }));
+  EXPECT_TRUE(succeeds([&] { return session_in_child(ends[1]); }));
+  std::array<std::uint32_t, 2> qpns{};
+  ASSERT_EQ(read(ends[0], qpns.data(), sizeof qpns), static_cast<ssize_t>(sizeof qpns));
+  EXPECT_NE(qpns[0], qpns[1]);
+}
+
+}  // namespace
+}  // namespace ucm
