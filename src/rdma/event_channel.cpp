@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "rdma/id.h"
 #include "rdma/process.h"
@@ -78,13 +79,7 @@ void EventChannel::remove(Id& id) {
   std::shared_ptr<Id> keep;
   const std::lock_guard lock(mutex_);
   fetch_all();
-  std::size_t dropped = 0;
-  for (Pending& pending : pending_) {
-    if (pending.target.get() != &id || pending.dropped) continue;
-    pending.dropped = true;
-    ++dropped;
-  }
-  take_back_tokens(dropped);
+  take_back_tokens(std::erase_if(pending_, [&](const Pending& pending) { return pending.target.get() == &id; }));
   if (auto entry = ids_.find(id.handle()); entry != ids_.end() && entry->second.get() == &id) {
     keep = std::move(entry->second);
     ids_.erase(entry);
@@ -101,13 +96,9 @@ Result<void> EventChannel::migrate(Id& id, EventChannel& destination) {
     return fail(reply.error, "the node refused to move the ID to another channel");
   }
   fetch_all();
-  std::size_t moved = 0;
-  for (Pending& pending : pending_) {
-    if (pending.target.get() != &id || pending.dropped) continue;
-    destination.pending_.push_back(pending);
-    pending.dropped = true;
-    ++moved;
-  }
+  const auto is_of_id = [&](const Pending& pending) { return pending.target.get() == &id; };
+  std::copy_if(pending_.begin(), pending_.end(), std::back_inserter(destination.pending_), is_of_id);
+  const std::size_t moved = std::erase_if(pending_, is_of_id);
   take_back_tokens(moved);
   if (moved != 0) destination.put_tokens(moved);
   if (auto entry = ids_.find(id.handle()); entry != ids_.end()) {
@@ -160,13 +151,7 @@ void EventChannel::take_back_tokens(std::size_t count) {
 }
 
 EventChannel::Taken EventChannel::take(std::unique_ptr<Event>& event, ipc::CmEvent& cause) {
-  // Declared before the lock: the last reference to an ID must not go while the lock is held.
-  std::deque<std::shared_ptr<Id>> finished;
   const std::lock_guard lock(mutex_);
-  while (!pending_.empty() && pending_.front().dropped) {
-    finished.push_back(std::move(pending_.front().target));
-    pending_.pop_front();
-  }
   if (closed_) return Taken::kNothing;
   if (pending_.empty() && !fetch() && link_->lost()) {
     if (!told_node_lost_) {

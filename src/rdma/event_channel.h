@@ -77,7 +77,6 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   struct Pending {
     ipc::CmEvent event;
     std::shared_ptr<Id> target;
-    bool dropped = false;
   };
 
   explicit EventChannel(std::unique_ptr<client::CmLink> link);

@@ -138,6 +138,9 @@ TEST_F(EventChannelTest, SignalWithoutRestartInterruptsTheWait) {
 }
 
 TEST_F(EventChannelTest, WaitingThreadSurvivesDestructionOfTheChannelAndCanBeCancelled) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer cannot follow the unwinding of a cancelled thread";
+#endif
   rdma_event_channel* channel = channel_;
   std::atomic<bool> started{false};
   std::thread reader([&] {
