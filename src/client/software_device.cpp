@@ -140,9 +140,13 @@ void SoftwareDevice::settle(TimeNs now) {
   const TimeNs wake = next_wake(now);
   if (wake < wakes_at_) {
     wakes_at_ = wake;
-    const std::uint64_t one = 1;
-    (void)!write(kick_fd_, &one, sizeof one);  // fails only when the counter is full, which wakes as well
+    kick();
   }
+}
+
+void SoftwareDevice::kick() {
+  const std::uint64_t one = 1;
+  (void)!write(kick_fd_, &one, sizeof one);  // fails only when the counter is full, which wakes as well
 }
 
 void SoftwareDevice::send_packets(TimeNs now) {
@@ -201,8 +205,14 @@ void SoftwareDevice::serve() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || lost()) return;
   const TimeNs now = clock_now();
-  served_at_ = now;
+  ++serve_calls_;
   if (take_packets(now)) settle(now);
+}
+
+void SoftwareDevice::stop_serving() {
+  const std::lock_guard lock(mutex_);
+  serve_calls_ = 0;
+  if (standing_back_) kick();
 }
 
 void SoftwareDevice::run_helper() {
@@ -234,6 +244,8 @@ bool SoftwareDevice::take_turn() {
   return true;
 }
 
+// A planned wake-up that became needless stays: most deadlines are of retransmissions that an answer makes needless
+// soon, and without it nearly every request posted would have to wake the helper for its own.
 void SoftwareDevice::sleep() {
   bool announced = false;
   TimeNs wake = 0;
@@ -241,8 +253,11 @@ void SoftwareDevice::sleep() {
   {
     const std::lock_guard lock(mutex_);
     now = clock_now();
-    wake = next_wake(now);
-    if (now - served_at_ < kStandBack) {
+    if (planned_wake_ <= now) planned_wake_ = kNever;
+    wake = planned_wake_ = std::min(planned_wake_, next_wake(now));
+    standing_back_ = serve_calls_ >= kCallsOfAServer;
+    serve_calls_ = 0;
+    if (standing_back_) {
       wake = std::min(wake, now + kStandBack);
     } else {
       announced = link_->wait_prepare();
@@ -262,6 +277,7 @@ void SoftwareDevice::sleep() {
 
   const std::lock_guard lock(mutex_);
   wakes_at_ = kAwake;
+  standing_back_ = false;
   if (announced) link_->wait_done();
   if ((fds[0].revents & POLLIN) != 0) drain(kick_fd_);
   if ((fds[1].revents & (POLLIN | POLLHUP)) != 0 && !lost()) fail_all(clock_now());

@@ -56,6 +56,9 @@ class SoftwareDevice {
   // fast. Does nothing while another thread holds the lock.
   void serve();
 
+  // The program is about to wait for an event: the helper takes packets in again.
+  void stop_serving();
+
   // Changes whenever completions may have been added; equal values mean that an empty CQ is still empty.
   std::uint64_t progress() const { return progress_.load(std::memory_order_acquire); }
 
@@ -83,8 +86,9 @@ class SoftwareDevice {
   static constexpr std::size_t kBatchPackets = 32;     // per sendmmsg: most of the gain for 130 KB of buffers
   static constexpr std::size_t kPacketsPerTurn = 256;  // sent or taken in before others may have the lock
   static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer keeps a core from threads to be woken
-  // While application threads take packets in themselves, the helper leaves the link to them and only looks this often
-  // whether they still do.
+  // While application threads take packets in themselves (at least so many calls between two of its looks), the helper
+  // leaves the link to them and only looks this often whether they still do.
+  static constexpr std::uint32_t kCallsOfAServer = 64;
   static constexpr TimeNs kStandBack = 500 * kNanosecondsPerMicrosecond;
   static constexpr TimeNs kSocketRetry = 50 * kNanosecondsPerMicrosecond;  // after a full socket buffer
   static constexpr TimeNs kAwake = -1;
@@ -108,6 +112,7 @@ class SoftwareDevice {
   bool take_packets(TimeNs now);
   void fail_all(TimeNs now);
   TimeNs next_wake(TimeNs now) const;
+  void kick();
 
   static std::atomic<SoftwareDevice*> current;
 
@@ -121,9 +126,11 @@ class SoftwareDevice {
   std::mutex mutex_;
   roce::Engine engine_;
   net::UdpSender sender_;
-  bool unsent_ = false;       // there may be more to send than one turn may
-  TimeNs served_at_ = 0;      // when an application thread last took packets in
-  TimeNs wakes_at_ = kAwake;  // when the helper wakes by itself; kAwake while it runs
+  bool unsent_ = false;              // there may be more to send than one turn may
+  std::uint32_t serve_calls_ = 0;    // since the helper last looked
+  bool standing_back_ = false;       // the helper sleeps and the link does not know
+  TimeNs planned_wake_ = kNever;     // the earliest time that the helper has meant to wake at
+  TimeNs wakes_at_ = kAwake;         // when the helper wakes by itself; kAwake while it runs
   // Packets on their way to the socket: [batch_begin_, batch_end_) of datagrams_, whose bytes are in buffers_.
   std::size_t batch_begin_ = 0;
   std::size_t batch_end_ = 0;

@@ -127,7 +127,9 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions) {
 
 int request_notify(ibv_cq* cq, int solicited_only) {
   const auto kind = solicited_only != 0 ? roce::NotifyKind::kNextSolicited : roce::NotifyKind::kNextCompletion;
-  software_of(cq->context).inspect([&](roce::Engine& engine) { engine.request_notify(Cq::from(cq)->id, kind); });
+  client::SoftwareDevice& software = software_of(cq->context);
+  software.inspect([&](roce::Engine& engine) { engine.request_notify(Cq::from(cq)->id, kind); });
+  software.stop_serving();
   return 0;
 }
 

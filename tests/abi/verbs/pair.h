@@ -55,7 +55,7 @@ class Side {
   static constexpr std::size_t kBytes = 1 << 20;
 
   Side(ibv_pd* pd, ibv_qp_type type, ibv_comp_channel* channel = nullptr, ibv_srq* srq = nullptr)
-      : bytes(kBytes), pd_(pd) {
+      : bytes(kBytes) {
     cq = ibv_create_cq(pd->context, 256, this, channel, 0);
     EXPECT_NE(cq, nullptr);
     ibv_qp_init_attr init{};
@@ -135,8 +135,6 @@ class Side {
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
 
- private:
-  ibv_pd* pd_;
 };
 
 inline ibv_ah_attr route_to(ibv_context* context, std::uint8_t gid_index) {
