@@ -74,8 +74,8 @@ struct CmCommand {
   std::int32_t backlog = 0;      // kListen
   CmOption option{};             // kSetOption
   std::uint32_t option_value = 0;
-  SocketAddress source;       // kBindAddr; kResolveAddr (family 0 = none)
-  SocketAddress destination;  // kResolveAddr
+  SocketAddress source{};       // kBindAddr; kResolveAddr (family 0 = none)
+  SocketAddress destination{};  // kResolveAddr
   CmConnParam conn{};           // kConnect, kAccept, kReject
   std::array<std::uint32_t, 16> reserved3{};
 };

@@ -1,0 +1,397 @@
+// Nodes on a network in memory and in simulated time, driven as a program drives them.
+#include "node/core.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "net/memory_port.h"
+#include "node/limits.h"
+#include "unit/node/fake_host.h"
+#include "wire/headers.h"
+#include "wire/ud_packet.h"
+
+namespace ucm::node {
+namespace {
+
+using ipc::CmCall;
+using ipc::CmEventType;
+using test::FakeHost;
+
+constexpr TimeNs kMs = kNanosecondsPerMillisecond;
+constexpr std::uint16_t kPort = 7174;
+constexpr SessionId kSession = 5;
+constexpr LinkId kLinkId = 50;
+const wire::IpAddress kA = wire::IpAddress::ipv4(0x0a000001);
+const wire::IpAddress kB = wire::IpAddress::ipv4(0x0a000002);
+const wire::IpAddress kLoopback = wire::IpAddress::ipv4(0x7f000001);
+
+ipc::SocketAddress address(const wire::IpAddress& ip, std::uint16_t port = 0) {
+  return {.family = static_cast<std::uint8_t>(ip.is_ipv4() ? 4 : 6), .port = port, .address = ip.bytes};
+}
+
+// One node, with everything it told its programs.
+struct TestNode {
+  TestNode(net::MemoryNetwork& network, const wire::IpAddress& ip, std::uint64_t seed)
+      : host(ip),
+        port(network.attach({ip}, static_cast<std::uint16_t>(0xC000 + seed))),
+        core(*port, host,
+             {.deliver_event = [this](LinkId link, const ipc::CmEvent& e) { events.emplace_back(link, e); },
+              .deliver_data = [this](std::uint32_t qpn, const wire::DatagramInfo&, Bytes) { data_qpns.push_back(qpn); },
+              .owns_qpn = [](SessionId session, std::uint32_t qpn) { return qpn / 100 == session; }},
+             RandomKey{seed, seed}) {}
+
+  ipc::CmReply execute(TimeNs now, ipc::CmCommand command, SessionId session = kSession, LinkId link = kLinkId) {
+    return core.execute(now, session, link, command);
+  }
+
+  FakeHost host;
+  std::unique_ptr<net::PacketPort> port;
+  std::vector<std::pair<LinkId, ipc::CmEvent>> events;
+  std::vector<std::uint32_t> data_qpns;
+  Core core;
+};
+
+class Nodes : public testing::Test {
+ protected:
+  // Lets both nodes do all they can without time passing.
+  void settle() {
+    for (int round = 0; round < 20; ++round) {
+      for (TestNode* node : {&a_, &b_}) {
+        node->core.receive(now_);
+        next_[node == &b_] = node->core.turn(now_);
+      }
+    }
+  }
+  // Time passes in the steps the nodes ask for.
+  void run_until(TimeNs end) {
+    settle();
+    while (true) {
+      const TimeNs next = std::min(next_[0], next_[1]);
+      if (next > end) break;
+      now_ = std::max(now_, next);
+      settle();
+    }
+    now_ = end;
+    settle();
+  }
+
+  std::uint32_t create(TestNode& node, SessionId session = kSession) {
+    return node.execute(now_, {.call = CmCall::kCreateId, .qp_type = 2, .port_space = 0x0106}, session).id;
+  }
+  int call(TestNode& node, CmCall what, std::uint32_t id) { return node.execute(now_, {.call = what, .id = id}).error; }
+  int bind(TestNode& node, std::uint32_t id, const wire::IpAddress& ip, std::uint16_t port = kPort) {
+    return node.execute(now_, {.call = CmCall::kBindAddr, .id = id, .source = address(ip, port)}).error;
+  }
+  std::uint32_t listen(TestNode& node, const wire::IpAddress& ip) {
+    const std::uint32_t id = create(node);
+    EXPECT_EQ(bind(node, id, ip), 0);
+    EXPECT_EQ(call(node, CmCall::kListen, id), 0);
+    return id;
+  }
+  ipc::CmReply resolve(TestNode& node, std::uint32_t id, const wire::IpAddress& to, std::uint32_t timeout_ms = 2000) {
+    return node.execute(now_, {.call = CmCall::kResolveAddr,
+                               .id = id,
+                               .timeout_ms = timeout_ms,
+                               .destination = address(to, kPort)});
+  }
+  ipc::CmConnParam conn(std::uint32_t qpn) {
+    return {.qp_num = qpn, .responder_resources = 3, .initiator_depth = 4, .retry_count = 6, .rnr_retry_count = 5};
+  }
+  int connect(TestNode& node, std::uint32_t id, std::uint32_t qpn = 501) {
+    return node.execute(now_, {.call = CmCall::kConnect, .id = id, .conn = conn(qpn)}).error;
+  }
+  std::uint32_t start_connect(TestNode& node, const wire::IpAddress& to) {
+    const std::uint32_t id = create(node);
+    EXPECT_EQ(resolve(node, id, to).error, 0);
+    EXPECT_EQ(node.execute(now_, {.call = CmCall::kResolveRoute, .id = id, .timeout_ms = 2000}).error, 0);
+    EXPECT_EQ(connect(node, id), 0);
+    return id;
+  }
+  // Takes the oldest event; fails when it is not of this type.
+  ipc::CmEvent expect_event(TestNode& node, CmEventType type) {
+    settle();
+    EXPECT_FALSE(node.events.empty()) << "no event, wanted " << static_cast<int>(type);
+    if (node.events.empty()) return {};
+    const ipc::CmEvent event = node.events.front().second;
+    EXPECT_EQ(static_cast<int>(event.type), static_cast<int>(type));
+    node.events.erase(node.events.begin());
+    return event;
+  }
+  void skip_resolution_events(TestNode& node) {
+    expect_event(node, CmEventType::kAddrResolved);
+    expect_event(node, CmEventType::kRouteResolved);
+  }
+  struct Connection {
+    std::uint32_t active, passive;
+  };
+  Connection establish() {
+    listen(b_, kB);
+    const std::uint32_t active = start_connect(a_, kB);
+    skip_resolution_events(a_);
+    const std::uint32_t passive = expect_event(b_, CmEventType::kConnectRequest).id;
+    EXPECT_EQ(call(b_, CmCall::kRequestTaken, passive), 0);
+    EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = passive, .conn = conn(502)}).error, 0);
+    expect_event(a_, CmEventType::kConnectResponse);
+    EXPECT_EQ(call(a_, CmCall::kEstablish, active), 0);
+    expect_event(b_, CmEventType::kEstablished);
+    return {active, passive};
+  }
+
+  net::MemoryNetwork network_;
+  TestNode a_{network_, kA, 1};
+  TestNode b_{network_, kB, 2};
+  TimeNs now_ = 1'000'000;
+  TimeNs next_[2] = {kNever, kNever};
+};
+
+TEST_F(Nodes, AConnectionLivesFromResolveToTimewait) {
+  const std::uint32_t listening = listen(b_, kB);
+  const std::uint32_t active = start_connect(a_, kB);
+
+  const auto resolved = expect_event(a_, CmEventType::kAddrResolved);
+  EXPECT_EQ(resolved.id, active);
+  EXPECT_EQ(resolved.path.local.address, kA.bytes);
+  EXPECT_EQ(resolved.path.ifindex, FakeHost::kLink);
+  const auto route = expect_event(a_, CmEventType::kRouteResolved);
+  EXPECT_EQ(route.path.mtu, 3);
+  EXPECT_EQ(route.path.packet_lifetime, 16);
+  EXPECT_EQ(route.path.flow_label, (route.path.local.port * 31u + kPort) & 0xFFFFF);
+
+  const auto request = expect_event(b_, CmEventType::kConnectRequest);
+  EXPECT_EQ(request.listen_id, listening);
+  EXPECT_EQ(request.path.remote.address, kA.bytes);
+  EXPECT_EQ(request.path.local.port, kPort);
+  EXPECT_EQ(request.conn.qp_num, 501u);
+  EXPECT_EQ(request.conn.responder_resources, 4);  // swapped
+  EXPECT_EQ(request.conn.initiator_depth, 3);
+  EXPECT_EQ(request.conn.retry_count, 6);
+  EXPECT_EQ(request.conn.private_data_size, 56u);
+  EXPECT_TRUE(request.qp.dest_known);
+  EXPECT_EQ(request.qp.dest_qpn, 501u);
+
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = request.id, .conn = conn(502)}).error, 0);
+  const auto response = expect_event(a_, CmEventType::kConnectResponse);
+  EXPECT_EQ(response.conn.qp_num, 502u);
+  EXPECT_EQ(response.conn.private_data_size, 196u);
+  EXPECT_EQ(response.conn.retry_count, 0);
+  EXPECT_EQ(response.qp.rq_psn, request.qp.sq_psn);
+  EXPECT_EQ(response.qp.sq_psn, request.qp.rq_psn);
+  EXPECT_EQ(call(a_, CmCall::kEstablish, active), 0);
+  EXPECT_EQ(expect_event(b_, CmEventType::kEstablished).id, request.id);
+  EXPECT_EQ(a_.core.connections().at(0).state, "established");
+
+  EXPECT_EQ(call(a_, CmCall::kDisconnect, active), 0);
+  EXPECT_EQ(expect_event(b_, CmEventType::kDisconnected).status, 0);
+  EXPECT_EQ(call(b_, CmCall::kDisconnect, request.id), 0);
+  expect_event(a_, CmEventType::kDisconnected);
+  run_until(now_ + 5000 * kMs);
+  expect_event(a_, CmEventType::kTimewaitExit);
+  expect_event(b_, CmEventType::kTimewaitExit);
+}
+
+TEST_F(Nodes, ANeighbourThatIsNotThereGivesAddrErrorAtTheTimeout) {
+  a_.host.neighbors_default = host::NeighborState::kUnresolved;
+  const TimeNs start = now_;
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(resolve(a_, id, kB, 2000).error, 0);
+  run_until(start + 1999 * kMs);
+  EXPECT_TRUE(a_.events.empty());
+  EXPECT_GT(a_.host.resolutions, 10);  // asked again and again
+  run_until(start + 2000 * kMs);
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrError).status, -ETIMEDOUT);
+  // Bound as before: it can try again.
+  a_.host.neighbors_default = host::NeighborState::kUsable;
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  expect_event(a_, CmEventType::kAddrResolved);
+}
+
+TEST_F(Nodes, ANeighbourThatAnswersLateResolvesAtOnceWhenTheKernelTells) {
+  a_.host.set_neighbor(kB, host::NeighborState::kPending);
+  const std::uint32_t first = create(a_), second = create(a_);
+  EXPECT_EQ(resolve(a_, first, kB).error, 0);
+  EXPECT_EQ(resolve(a_, second, kB).error, 0);
+  run_until(now_ + 50 * kMs);
+  EXPECT_TRUE(a_.events.empty());
+  a_.host.set_neighbor(kB, host::NeighborState::kUsable);
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrResolved).id, first);
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrResolved).id, second);
+}
+
+TEST_F(Nodes, ARouteOverAnInterfaceWithoutDeviceGivesAddrErrorNoDevice) {
+  TestNode c(network_, wire::IpAddress::ipv4(0x0a000003), 3);
+  c.host.route_ifindex = 77;
+  c.host.remove_link();
+  EXPECT_EQ(resolve(c, create(c), kB).error, 0);
+  c.core.turn(now_);
+  ASSERT_EQ(c.events.size(), 1u);
+  EXPECT_EQ(c.events[0].second.status, -ENODEV);
+}
+
+TEST_F(Nodes, AHostThatNeverAnswersIsUnreachableWhenTheAdvertisedBudgetEnds) {
+  start_connect(a_, wire::IpAddress::ipv4(0x0a000063));
+  skip_resolution_events(a_);
+  const TimeNs start = now_;
+  // 16 sends, each waiting 2 * 256 ms (packet lifetime 16) + 4096 ms (response timeout 20).
+  const TimeNs budget = 16 * (2 * 256 + 4096) * kMs;
+  run_until(start + budget - 100 * kMs);
+  EXPECT_TRUE(a_.events.empty());
+  run_until(start + budget + 100 * kMs);
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, -ETIMEDOUT);
+  EXPECT_EQ(network_.sent_count(), 16u);
+}
+
+TEST_F(Nodes, NobodyListensIsRejectedWithStatus8) {
+  start_connect(a_, kB);
+  skip_resolution_events(a_);
+  const auto rejected = expect_event(a_, CmEventType::kRejected);
+  EXPECT_EQ(rejected.status, 8);
+  EXPECT_EQ(rejected.conn.private_data_size, 148u);
+}
+
+TEST_F(Nodes, AListenerOnALoopbackAddressTakesNoRequestFromOutside) {
+  listen(b_, kLoopback);
+  start_connect(a_, kB);
+  skip_resolution_events(a_);
+  EXPECT_EQ(expect_event(a_, CmEventType::kRejected).status, 28);
+  EXPECT_TRUE(b_.events.empty());
+}
+
+TEST_F(Nodes, ARequestFromOutsideThatClaimsALoopbackDestinationIsRejected) {
+  listen(b_, kLoopback);
+  // A peer that lies: its header says 127.0.0.1, its packet goes to B.
+  cm::Engine liar(cm::Config{.random_key = {9, 9}});
+  ASSERT_TRUE(liar.connect(now_, {.path = {.local = kA, .remote = kLoopback},
+                                  .ca_guid = 9,
+                                  .service_id = wire::ip_service_id(wire::PortSpace::kTcp, kPort),
+                                  .params = {.qpn = 17}}));
+  const auto packet = liar.poll_packet();
+  std::array<std::uint8_t, wire::kGsiPacketSize> bytes;
+  wire::DatagramInfo info{.source = kA, .destination = kB, .source_port = a_.port->source_port()};
+  wire::emit_gsi_packet(info, 0, packet->mad, bytes);
+  const net::Datagram datagram{info, bytes};
+  a_.port->send({&datagram, 1});
+  settle();
+  EXPECT_TRUE(b_.events.empty());
+  EXPECT_EQ(b_.core.packet_counters().received, 1u);
+}
+
+TEST_F(Nodes, EventsOfARequestBeforeItIsAcceptedAreNotDeliveredAndAcceptFails) {
+  listen(b_, kB);
+  const std::uint32_t active = start_connect(a_, kB);
+  const std::uint32_t passive = expect_event(b_, CmEventType::kConnectRequest).id;
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, active), 0);  // REJ 4
+  settle();
+  EXPECT_TRUE(b_.events.empty());
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = passive, .conn = conn(502)}).error, EINVAL);
+}
+
+TEST_F(Nodes, DestroyingAListenerRejectsWhatItsProgramHasNotRead) {
+  const std::uint32_t listening = listen(b_, kB);
+  start_connect(a_, kB);
+  skip_resolution_events(a_);
+  const std::uint32_t passive = expect_event(b_, CmEventType::kConnectRequest).id;
+  EXPECT_EQ(b_.core.listeners().at(0).pending, 1u);
+  EXPECT_EQ(call(b_, CmCall::kDestroyId, listening), 0);
+  EXPECT_EQ(expect_event(a_, CmEventType::kRejected).status, 28);
+  EXPECT_EQ(call(b_, CmCall::kDestroyId, passive), ENOENT);
+}
+
+TEST_F(Nodes, AProcessThatDiesDisconnectsAndFreesItsPort) {
+  establish();
+  b_.core.remove_session(now_, kSession);
+  EXPECT_EQ(expect_event(a_, CmEventType::kDisconnected).status, 0);
+  EXPECT_TRUE(b_.core.listeners().empty());
+  listen(b_, kB);
+}
+
+TEST_F(Nodes, NoEventOfADestroyedIdIsDelivered) {
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, id), 0);
+  settle();
+  EXPECT_TRUE(a_.events.empty());
+}
+
+TEST_F(Nodes, EventsGoToTheLinkAnIdHasMovedTo) {
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kMigrateId, .id = id}, kSession, 51).error, 0);
+  settle();
+  ASSERT_EQ(a_.events.size(), 1u);
+  EXPECT_EQ(a_.events[0].first, 51u);
+}
+
+TEST_F(Nodes, RefusalsHaveTheErrorsOfLinux) {
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kCreateId, .port_space = 7}).error, EINVAL);
+  EXPECT_EQ(call(a_, CmCall::kConnect, id), EINVAL);
+  EXPECT_EQ(call(a_, CmCall::kBindAddr, id), EAFNOSUPPORT);
+  EXPECT_EQ(bind(a_, id, kB), EADDRNOTAVAIL);
+  EXPECT_EQ(bind(a_, id, kA, 80), EACCES);
+  a_.core.allow_low_ports(kSession);
+  EXPECT_EQ(bind(a_, id, kA, 80), 0);
+  EXPECT_EQ(bind(a_, id, kA, 81), EINVAL);  // bound already
+  EXPECT_EQ(resolve(a_, id, wire::IpAddress::ipv4(0x0b000001)).error, ENETUNREACH);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  EXPECT_EQ(call(a_, CmCall::kResolveRoute, id), EINVAL);  // no time
+  EXPECT_EQ(call(a_, static_cast<CmCall>(99), id), ENOSYS);
+
+  const std::uint32_t taken = create(a_);
+  EXPECT_EQ(bind(a_, taken, kA, 80), EADDRINUSE);
+}
+
+TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kDestroyId, .id = id}, 6).error, ENOENT);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kResolveRoute, .id = id, .timeout_ms = 1}).error, 0);
+  EXPECT_EQ(connect(a_, id, 601), EINVAL);
+  EXPECT_EQ(connect(a_, id, 501), 0);
+}
+
+TEST_F(Nodes, OnlyReliableConnectionsOfTheTcpPortSpace) {
+  const std::uint32_t id =
+      a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 4, .port_space = 0x0111}).id;
+  EXPECT_EQ(bind(a_, id, kA), 0);
+  EXPECT_EQ(call(a_, CmCall::kListen, id), EOPNOTSUPP);
+}
+
+TEST_F(Nodes, ADeviceThatGoesIsToldOncePerId) {
+  const std::uint32_t id = create(a_);
+  EXPECT_EQ(bind(a_, id, kA), 0);
+  a_.host.remove_link();
+  EXPECT_EQ(expect_event(a_, CmEventType::kDeviceRemoval).id, id);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrError).status, -ENODEV);
+}
+
+TEST_F(Nodes, EveryBadPacketIsCountedAndDataGoesToItsQp) {
+  const auto send = [&](Bytes payload) {
+    const net::Datagram datagram{{.source = kA, .destination = kB}, payload};
+    a_.port->send({&datagram, 1});
+    settle();
+  };
+  std::array<std::uint8_t, 20> bytes{};
+  wire::Bth{.opcode = wire::Opcode::kRcSendOnly, .destination_qpn = 77}.emit(bytes);
+  send(Bytes(bytes).first(15));
+  EXPECT_EQ(b_.core.packet_counters().short_packet, 1u);
+  send(bytes);
+  EXPECT_EQ(b_.data_qpns, std::vector<std::uint32_t>{77});
+  wire::Bth{.opcode = wire::Opcode::kUdSendOnly, .destination_qpn = 1}.emit(bytes);
+  send(bytes);
+  EXPECT_EQ(b_.core.packet_counters().bad_icrc + b_.core.packet_counters().bad_gsi, 1u);
+}
+
+TEST_F(Nodes, AConnectionSurvivesAFaultyNetwork) {
+  int count = 0;
+  network_.set_tap([&](const wire::DatagramInfo&, net::MemoryNetwork::Payload&) { return ++count % 2 == 0; });
+  listen(b_, kB);
+  start_connect(a_, kB);
+  skip_resolution_events(a_);
+  run_until(now_ + 6000 * kMs);
+  expect_event(b_, CmEventType::kConnectRequest);
+}
+
+}  // namespace
+}  // namespace ucm::node
