@@ -28,7 +28,10 @@ struct Side {
     pd = *engine.alloc_pd();
     cq = *engine.create_cq(1024, 0);
     keys = *engine.reg_mr({.pd = pd, .address = memory.data(), .length = kMemorySize, .access = kAllAccess});
-    QpParams params{.qpn = kQpn, .pd = pd, .send_cq = cq, .recv_cq = cq,
+    QpParams params{.qpn = kQpn,
+                    .pd = pd,
+                    .send_cq = cq,
+                    .recv_cq = cq,
                     .capacity = {.send_wr_max = 64, .recv_wr_max = 64, .send_sge_max = 1, .recv_sge_max = 1}};
     UCM_CHECK(engine.create_qp(params).has_value());
   }
@@ -37,9 +40,15 @@ struct Side {
     UCM_CHECK(engine.modify_qp(0, kQpn, attributes, mask | kQpState).has_value());
   }
   void connect(const Side& peer) {
-    const QpAttributes attributes{.access = kAllAccess, .address = {.local = address, .remote = peer.address},
-                                  .path_mtu = 5, .timeout = 14, .retry_count = 7, .rnr_retry = 7,
-                                  .max_rd_atomic = 16, .max_dest_rd_atomic = 16, .dest_qpn = kQpn};
+    const QpAttributes attributes{.access = kAllAccess,
+                                  .address = {.local = address, .remote = peer.address},
+                                  .path_mtu = 5,
+                                  .timeout = 14,
+                                  .retry_count = 7,
+                                  .rnr_retry = 7,
+                                  .max_rd_atomic = 16,
+                                  .max_dest_rd_atomic = 16,
+                                  .dest_qpn = kQpn};
     modify(attributes, QpState::kInit, kQpAccess);
     modify(attributes, QpState::kRtr,
            kQpAddress | kQpPathMtu | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer | kQpDestQpn);

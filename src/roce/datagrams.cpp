@@ -74,9 +74,7 @@ std::uint64_t capacity_of(const Receive& receive) {
 
 }  // namespace
 
-bool Datagrams::has_output() const {
-  return qp_.state() == QpState::kRts && !qp_.send_queue().sends().empty();
-}
+bool Datagrams::has_output() const { return qp_.state() == QpState::kRts && !qp_.send_queue().sends().empty(); }
 
 std::size_t Datagrams::build_packet(wire::DatagramInfo& info, MutableBytes out) {
   const Send& send = qp_.send_queue().sends().front();

@@ -201,7 +201,8 @@ void Engine::request_notify(CqId cq, NotifyKind kind) {
   if (CompletionQueue* queue = state_->cqs.find(cq)) queue->request_notify(kind);
 }
 
-// ------------------------------------------------------------------------------------------------ shared receive queues
+// ------------------------------------------------------------------------------------------------ shared receive
+// queues
 
 Result<SrqId> Engine::create_srq(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max, std::uint64_t user) {
   ProtectionDomain* domain = state_->pds.find(pd);
@@ -217,9 +218,8 @@ Result<void> Engine::destroy_srq(SrqId srq) {
   const SharedReceiveQueue* queue = state_->srqs.find(srq);
   if (queue == nullptr) return fail(EINVAL, "no such shared receive queue");
   if (queue->users != 0) return fail(EBUSY, "the shared receive queue is in use");
-  state_->core.events.remove_if([user = queue->user](const Event& event) {
-    return event.user == user && event.type == EventType::kSrqLimit;
-  });
+  state_->core.events.remove_if(
+      [user = queue->user](const Event& event) { return event.user == user && event.type == EventType::kSrqLimit; });
   --state_->pds.find(queue->pd)->users;
   state_->srqs.remove(srq);
   return {};
@@ -276,9 +276,9 @@ Result<void> Engine::create_qp(QpParams& params) {
   if (Result<void> valid = check_capacity(params.capacity); !valid) return valid;
   if (state_->slot_of_qpn.size() >= kObjectsMax) return fail(ENOMEM, "too many queue pairs");
   state_->count_users(params, 1);
-  state_->add_qp(params.qpn, std::make_unique<QueuePair>(
-                                 state_->core, params,
-                                 QueuePair::Queues{.send_cq = *send_cq, .recv_cq = *recv_cq, .srq = srq}));
+  state_->add_qp(params.qpn,
+                 std::make_unique<QueuePair>(state_->core, params,
+                                             QueuePair::Queues{.send_cq = *send_cq, .recv_cq = *recv_cq, .srq = srq}));
   return {};
 }
 

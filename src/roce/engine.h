@@ -115,9 +115,9 @@ struct QpAttributes {
 
 struct MrParams {
   PdId pd{};
-  void* address = nullptr;      // where the bytes are in this process
-  std::uint64_t length = 0;     // bytes
-  std::uint64_t iova = 0;       // the address remote and local requests use; normally the address itself
+  void* address = nullptr;   // where the bytes are in this process
+  std::uint64_t length = 0;  // bytes
+  std::uint64_t iova = 0;    // the address remote and local requests use; normally the address itself
   std::uint32_t access = 0;
 };
 struct MrKeys {
@@ -149,8 +149,8 @@ struct SendRequest {
   bool signaled = false;
   bool solicited = false;
   bool fence = false;
-  bool inline_data = false;       // sges point at plain memory; copied before post_send() returns
-  std::uint32_t immediate = 0;    // wire order as the application gave it; or the rkey to invalidate
+  bool inline_data = false;     // sges point at plain memory; copied before post_send() returns
+  std::uint32_t immediate = 0;  // wire order as the application gave it; or the rkey to invalidate
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
   std::uint64_t compare_or_add = 0;
@@ -232,9 +232,9 @@ struct Counters {
   std::uint64_t packets_retransmitted = 0;
   std::uint64_t icrc_errors = 0;
   std::uint64_t icrc_solved_ids = 0;
-  std::uint64_t malformed = 0;      // short packets, unknown opcodes, bad lengths
-  std::uint64_t unknown_qp = 0;     // no such QP, wrong state or type
-  std::uint64_t wrong_source = 0;   // RC packets not from the QP's peer
+  std::uint64_t malformed = 0;     // short packets, unknown opcodes, bad lengths
+  std::uint64_t unknown_qp = 0;    // no such QP, wrong state or type
+  std::uint64_t wrong_source = 0;  // RC packets not from the QP's peer
   std::uint64_t pkey_violations = 0;
   std::uint64_t qkey_violations = 0;
   std::uint64_t duplicates = 0;

@@ -89,8 +89,8 @@ bool MemoryTable::allows(PdId pd, std::span<const Sge> sges, std::uint32_t acces
 }
 
 bool MemoryTable::gather(PdId pd, std::span<const Sge> sges, std::uint64_t offset, MutableBytes out) const {
-  const std::uint64_t copied =
-      visit_pieces(sges, offset, out.size(), [&](const Sge& sge, std::uint64_t start, std::uint64_t at, std::uint64_t n) {
+  const std::uint64_t copied = visit_pieces(
+      sges, offset, out.size(), [&](const Sge& sge, std::uint64_t start, std::uint64_t at, std::uint64_t n) {
         const std::uint8_t* from = find(pd, sge.lkey, sge.address, sge.length, 0);
         if (from == nullptr) return false;
         std::memcpy(out.data() + at, from + start, n);

@@ -31,7 +31,8 @@ constexpr CompletionOpcode completion_opcode(SendOpcode opcode) {
 }
 
 bool is_response(PacketKind kind) {
-  return kind == PacketKind::kReadResponse || kind == PacketKind::kAcknowledge || kind == PacketKind::kAtomicAcknowledge;
+  return kind == PacketKind::kReadResponse || kind == PacketKind::kAcknowledge ||
+         kind == PacketKind::kAtomicAcknowledge;
 }
 
 bool receives(QpState state) { return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd; }
@@ -228,8 +229,8 @@ void QueuePair::flush_receives() {
   responder_.flush();
   Receive receive;
   while (receive_queue_.take(receive)) {
-    complete_receive(
-        {.wr_id = receive.wr_id, .status = CompletionStatus::kFlushed, .opcode = CompletionOpcode::kRecv}, false);
+    complete_receive({.wr_id = receive.wr_id, .status = CompletionStatus::kFlushed, .opcode = CompletionOpcode::kRecv},
+                     false);
   }
 }
 

@@ -14,7 +14,7 @@ constexpr TimeNs kTimeoutUnit = 4'096;  // ns; IBTA 9.7.6.1.3
 
 // IBTA table 45, in units of 10 us.
 constexpr std::array<std::uint32_t, 32> kNotReadyDelays10us = {
-    65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
     256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 struct DataOpcodes {
@@ -36,9 +36,7 @@ constexpr DataOpcodes opcodes_of(SendOpcode opcode) {
       return {Opcode::kRcSendFirst, Opcode::kRcSendMiddle, Opcode::kRcSendLast, Opcode::kRcSendOnly};
   }
 }
-constexpr bool is_write(SendOpcode opcode) {
-  return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteImm;
-}
+constexpr bool is_write(SendOpcode opcode) { return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteImm; }
 constexpr bool has_immediate(SendOpcode opcode) {
   return opcode == SendOpcode::kSendImm || opcode == SendOpcode::kWriteImm;
 }
@@ -346,8 +344,8 @@ void Requester::on_returned_data(TimeNs now, const Packet& packet) {
 
   // Now the oldest send is the one that awaits this packet.
   const Send& send = qp_.send_queue().sends().front();
-  const CompletionStatus status = packet.traits.kind == PacketKind::kReadResponse ? take_read_data(send, packet)
-                                                                                  : take_atomic_data(send, packet);
+  const CompletionStatus status =
+      packet.traits.kind == PacketKind::kReadResponse ? take_read_data(send, packet) : take_atomic_data(send, packet);
   if (status != CompletionStatus::kSuccess) return fail_oldest(status);
   advance(now, psn_add(packet.bth.psn, 1));
 }

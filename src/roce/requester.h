@@ -81,7 +81,7 @@ class Requester {
   // The cursor as a send (absolute index) and a packet of it.
   std::uint64_t cursor_index_ = 0;
   std::uint32_t cursor_packet_ = 0;
-  std::uint64_t started_end_ = 0;  // sends before this index have their PSNs
+  std::uint64_t started_end_ = 0;    // sends before this index have their PSNs
   std::uint32_t awaiting_data_ = 0;  // started READs and atomics that have not completed
 
   RingQueue<std::uint32_t> open_reads_;  // the last PSN of each READ and atomic between unacknowledged and cursor

@@ -104,7 +104,8 @@ void Responder::on_duplicate(const Packet& packet) {
 void Responder::repeat_read(const Packet& packet) {
   const std::uint32_t psn = packet.bth.psn;
   const std::int32_t behind = psn_distance(psn, expected_psn_);
-  if (check_read(packet) != Verdict::kAccepted || packets_of(packet.reth.dma_length) > static_cast<std::uint32_t>(behind)) {
+  if (check_read(packet) != Verdict::kAccepted ||
+      packets_of(packet.reth.dma_length) > static_cast<std::uint32_t>(behind)) {
     return;
   }
   for (std::uint64_t i = responses_.begin_index(); i != responses_.end_index(); ++i) {
@@ -239,7 +240,8 @@ Responder::Verdict Responder::execute_write(const Packet& packet) {
 Responder::Verdict Responder::check_read(const Packet& packet) const {
   const wire::Reth& reth = packet.reth;
   const QpAttributes& attributes = qp_.attributes();
-  if ((attributes.access & kAccessRemoteRead) == 0 || attributes.max_dest_rd_atomic == 0) return Verdict::kInvalidRequest;
+  if ((attributes.access & kAccessRemoteRead) == 0 || attributes.max_dest_rd_atomic == 0)
+    return Verdict::kInvalidRequest;
   if (!packet.payload.empty() || reth.dma_length > kMessageMax) return Verdict::kInvalidRequest;
   if (reth.dma_length != 0 && core_.memory.find(qp_.params().pd, reth.rkey, reth.virtual_address, reth.dma_length,
                                                 kAccessRemoteRead) == nullptr) {
@@ -259,7 +261,8 @@ Responder::Verdict Responder::execute_atomic(const Packet& packet) {
   const wire::AtomicEth& atomic = packet.atomic;
   const QpAttributes& attributes = qp_.attributes();
   if (message_ != Message::kNone || !packet.payload.empty()) return Verdict::kInvalidRequest;
-  if ((attributes.access & kAccessRemoteAtomic) == 0 || attributes.max_dest_rd_atomic == 0) return Verdict::kInvalidRequest;
+  if ((attributes.access & kAccessRemoteAtomic) == 0 || attributes.max_dest_rd_atomic == 0)
+    return Verdict::kInvalidRequest;
   if (atomic.virtual_address % kAtomicSize != 0) return Verdict::kInvalidRequest;  // Linux: misaligned is NAK 0x61
   std::uint8_t* target =
       core_.memory.find(qp_.params().pd, atomic.rkey, atomic.virtual_address, kAtomicSize, kAccessRemoteAtomic);
@@ -325,7 +328,8 @@ std::uint32_t Responder::packets_of(std::uint32_t length) const {
 void Responder::push_acknowledgement(std::uint32_t psn, std::uint8_t syndrome) {
   const Acknowledgement acknowledgement{.psn = psn, .msn = msn_, .syndrome = syndrome};
   const auto positive = [](const Response& response) {
-    return !response.read && !response.acknowledgement.atomic && response.acknowledgement.syndrome == wire::kSyndromeAck;
+    return !response.read && !response.acknowledgement.atomic &&
+           response.acknowledgement.syndrome == wire::kSyndromeAck;
   };
   // A later acknowledgement says everything an earlier one would have (IBTA 9.7.5.1.2).
   if (!responses_.empty() && positive(responses_.back()) && syndrome == wire::kSyndromeAck) {
@@ -380,8 +384,8 @@ std::size_t Responder::build_read(Response& response, MutableBytes out) {
   const wire::Opcode opcode = first ? (last ? wire::Opcode::kRcReadResponseOnly : wire::Opcode::kRcReadResponseFirst)
                                     : (last ? wire::Opcode::kRcReadResponseLast : wire::Opcode::kRcReadResponseMiddle);
   PacketWriter writer(out);
-  writer.add(wire::Bth{
-      .opcode = opcode, .pad_count = pad_of(size), .destination_qpn = qp_.attributes().dest_qpn, .psn = psn});
+  writer.add(
+      wire::Bth{.opcode = opcode, .pad_count = pad_of(size), .destination_qpn = qp_.attributes().dest_qpn, .psn = psn});
   if (first || last) {
     writer.add(wire::Aeth{.syndrome = wire::kSyndromeAck, .msn = response.acknowledgement.msn});
   }

@@ -60,9 +60,9 @@ class Responder {
     Acknowledgement acknowledgement;  // a READ uses psn (of its first packet), msn
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;
-    std::uint32_t length = 0;   // bytes
-    std::uint32_t sent = 0;     // packets
-    bool restarted = false;     // the next packet opens the response anew
+    std::uint32_t length = 0;  // bytes
+    std::uint32_t sent = 0;    // packets
+    bool restarted = false;    // the next packet opens the response anew
   };
   struct AtomicResult {
     std::uint32_t psn = 0;

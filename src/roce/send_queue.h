@@ -21,10 +21,10 @@ struct Send {
   std::uint32_t rkey = 0;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
-  AddressVector address;         // UD
-  Qpn remote_qpn = 0;            // UD
+  AddressVector address;          // UD
+  Qpn remote_qpn = 0;             // UD
   std::uint32_t remote_qkey = 0;  // UD
-  std::uint32_t length = 0;      // bytes
+  std::uint32_t length = 0;       // bytes
   std::vector<Sge> sges;
   std::vector<std::uint8_t> inline_bytes;
 

@@ -51,8 +51,8 @@ class RoundTrip {
   }
   // When the `attempt`-th probe in a row (from 0) is due after the last sign of life.
   TimeNs probe_delay(std::uint32_t attempt) const {
-    const TimeNs base = smoothed_ == 0 ? kProbeDelayInitial
-                                       : std::clamp(smoothed_ + 4 * deviation_, kProbeDelayMin, kProbeDelayMax);
+    const TimeNs base =
+        smoothed_ == 0 ? kProbeDelayInitial : std::clamp(smoothed_ + 4 * deviation_, kProbeDelayMin, kProbeDelayMax);
     return std::min(base << std::min(attempt, kProbesMax), kProbeDelayMax);
   }
 

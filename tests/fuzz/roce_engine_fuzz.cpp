@@ -1,5 +1,6 @@
-// A peer under the fuzzer's control talks to an engine with an RC and a UD queue pair at work. Every packet gets a right
-// ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan watches the rest).
+// A peer under the fuzzer's control talks to an engine with an RC and a UD queue pair at work. Every packet gets a
+// right ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan watches the
+// rest).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -51,8 +52,8 @@ class Victim {
     std::fill_n(bytes(), storage_.size() * sizeof(std::uint64_t), kGuard);
     pd_ = *engine_.alloc_pd();
     cq_ = *engine_.create_cq(64, 0);
-    keys_ = *engine_.reg_mr({.pd = pd_, .address = bytes() + kGuardSize, .length = kRegionSize, .iova = kIova,
-                             .access = kAllAccess});
+    keys_ = *engine_.reg_mr(
+        {.pd = pd_, .address = bytes() + kGuardSize, .length = kRegionSize, .iova = kIova, .access = kAllAccess});
     create(kRcQpn, QpType::kRc);
     create(kUdQpn, QpType::kUd);
     ah_ = *engine_.create_ah(pd_, kAddress);
@@ -94,16 +95,30 @@ class Victim {
   std::uint8_t* bytes() { return reinterpret_cast<std::uint8_t*>(storage_.data()); }
 
   void create(Qpn qpn, QpType type) {
-    QpParams params{.qpn = qpn, .type = type, .pd = pd_, .send_cq = cq_, .recv_cq = cq_,
+    QpParams params{.qpn = qpn,
+                    .type = type,
+                    .pd = pd_,
+                    .send_cq = cq_,
+                    .recv_cq = cq_,
                     .capacity = {.send_wr_max = 8, .recv_wr_max = 8, .send_sge_max = 2, .recv_sge_max = 2}};
     UCM_CHECK(engine_.create_qp(params).has_value());
   }
 
   // Refusals are fine: the QP may be in any state.
   void connect() {
-    QpAttributes attributes{.access = kAllAccess, .qkey = kQkey, .address = kAddress, .path_mtu = 1, .timeout = 10,
-                            .retry_count = 2, .rnr_retry = 2, .rq_psn = kFirstPsn, .sq_psn = kFirstPsn,
-                            .max_rd_atomic = 2, .max_dest_rd_atomic = 2, .min_rnr_timer = 1, .dest_qpn = 0x99};
+    QpAttributes attributes{.access = kAllAccess,
+                            .qkey = kQkey,
+                            .address = kAddress,
+                            .path_mtu = 1,
+                            .timeout = 10,
+                            .retry_count = 2,
+                            .rnr_retry = 2,
+                            .rq_psn = kFirstPsn,
+                            .sq_psn = kFirstPsn,
+                            .max_rd_atomic = 2,
+                            .max_dest_rd_atomic = 2,
+                            .min_rnr_timer = 1,
+                            .dest_qpn = 0x99};
     const auto modify = [&](Qpn qpn, QpState state, std::uint32_t mask) {
       attributes.state = state;
       (void)engine_.modify_qp(now_, qpn, attributes, mask | kQpState);

@@ -27,25 +27,39 @@ class DatagramTest : public testing::Test {
     end.send_cq = *engine.create_cq(64, 1);
     end.recv_cq = *engine.create_cq(64, 2);
     end.storage.assign(2048, 0);
-    end.keys = *engine.reg_mr({.pd = end.pd, .address = end.memory(), .length = end.memory_size(),
-                               .iova = end.address(), .access = kAccessLocalWrite});
-    QpParams params{.qpn = qpn, .type = QpType::kUd, .pd = end.pd, .send_cq = end.send_cq, .recv_cq = end.recv_cq,
-                    .capacity = {.send_wr_max = 16, .recv_wr_max = 16, .send_sge_max = 2, .recv_sge_max = 2,
-                                 .inline_max = 64}};
+    end.keys = *engine.reg_mr({.pd = end.pd,
+                               .address = end.memory(),
+                               .length = end.memory_size(),
+                               .iova = end.address(),
+                               .access = kAccessLocalWrite});
+    QpParams params{
+        .qpn = qpn,
+        .type = QpType::kUd,
+        .pd = end.pd,
+        .send_cq = end.send_cq,
+        .recv_cq = end.recv_cq,
+        .capacity = {.send_wr_max = 16, .recv_wr_max = 16, .send_sge_max = 2, .recv_sge_max = 2, .inline_max = 64}};
     ASSERT_TRUE(engine.create_qp(params));
     ASSERT_TRUE(engine.modify_qp(0, qpn, {.state = QpState::kInit, .qkey = kQkey}, kQpState | kQpQkey));
     ASSERT_TRUE(engine.modify_qp(0, qpn, {.state = QpState::kRtr, .path_mtu = 3}, kQpState | kQpPathMtu));
     ASSERT_TRUE(engine.modify_qp(0, qpn, {.state = QpState::kRts, .sq_psn = 0xFFFFFF}, kQpState | kQpSqPsn));
   }
   void address(UdEnd& from, const UdEnd& to, std::uint8_t traffic_class = 0) {
-    from.ah = *from.engine().create_ah(from.pd, {.local = from.host->address, .remote = to.host->address,
-                                                 .traffic_class = traffic_class, .hop_limit = 17});
+    from.ah = *from.engine().create_ah(
+        from.pd,
+        {.local = from.host->address, .remote = to.host->address, .traffic_class = traffic_class, .hop_limit = 17});
   }
   Result<void> send(UdEnd& from, const UdEnd& to, std::uint32_t length, std::uint32_t qkey = kQkey) {
     const Sge sge = from.sge(0, length);
     return from.engine().post_send(network.now(), from.qpn,
-                                   {.wr_id = 3, .opcode = SendOpcode::kSendImm, .signaled = true, .immediate = 0xAABBCCDD,
-                                    .ah = from.ah, .remote_qpn = to.qpn, .remote_qkey = qkey, .sges = {&sge, 1}});
+                                   {.wr_id = 3,
+                                    .opcode = SendOpcode::kSendImm,
+                                    .signaled = true,
+                                    .immediate = 0xAABBCCDD,
+                                    .ah = from.ah,
+                                    .remote_qpn = to.qpn,
+                                    .remote_qkey = qkey,
+                                    .sges = {&sge, 1}});
   }
   void recv(UdEnd& end, std::uint32_t length) {
     const Sge sge = end.sge(8192, length);

@@ -1,6 +1,7 @@
 // What is wrong is refused, and both ends learn of it with the right status. IBTA 10.10.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -34,9 +35,8 @@ void expect_failure(Pair& pair, const SendRequest& request, const std::vector<Sg
   }
 }
 
-constexpr Expected kRemoteAccessError{.sender = CompletionStatus::kRemoteAccess,
-                                      .receiver_event = EventType::kQpAccessError,
-                                      .receiver = std::nullopt};
+constexpr Expected kRemoteAccessError{
+    .sender = CompletionStatus::kRemoteAccess, .receiver_event = EventType::kQpAccessError, .receiver = std::nullopt};
 constexpr Expected kInvalidRequest{.sender = CompletionStatus::kRemoteInvalidRequest,
                                    .receiver_event = EventType::kQpRequestError,
                                    .receiver = std::nullopt};
@@ -239,8 +239,9 @@ TEST(LocalErrors, ReadingIntoReadOnlyMemoryFails) {
       {.pd = pair.a.pd, .address = pair.a.memory(), .length = 4096, .iova = pair.a.address(), .access = 0});
   Sge sge = pair.a.sge(0, 100);
   sge.lkey = keys.lkey;
-  expect_failure(pair, pair.request(SendOpcode::kRead, pair.b, 0), {sge},
-                 {.sender = CompletionStatus::kLocalProtection, .receiver_event = std::nullopt, .receiver = std::nullopt});
+  expect_failure(
+      pair, pair.request(SendOpcode::kRead, pair.b, 0), {sge},
+      {.sender = CompletionStatus::kLocalProtection, .receiver_event = std::nullopt, .receiver = std::nullopt});
 }
 
 TEST(LocalErrors, LocalInvalidateWorksInOrderAndFailsOnAStrangeKey) {
@@ -263,6 +264,54 @@ TEST(LocalErrors, LocalInvalidateWorksInOrderAndFailsOnAStrangeKey) {
   EXPECT_EQ(sent[1].status, CompletionStatus::kSuccess);
   EXPECT_EQ(sent[1].opcode, CompletionOpcode::kLocalInvalidate);
   EXPECT_EQ(sent[2].status, CompletionStatus::kLocalQpOperation);
+}
+
+TEST(LocalErrors, EveryLocalInvalidateIsExecuted) {
+  Pair pair;
+  pair.connect();
+  for (int i = 0; i < 20; ++i) {
+    const MrKeys keys = *pair.a.engine().reg_mr(
+        {.pd = pair.a.pd, .address = pair.a.memory(), .length = 64, .iova = 0x1000, .access = kAccessLocalWrite});
+    ASSERT_TRUE(pair.send(
+        pair.a, {.wr_id = 2, .opcode = SendOpcode::kLocalInvalidate, .signaled = true, .immediate = keys.rkey}));
+    ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
+    ASSERT_TRUE(pair.a.engine().dereg_mr(keys.lkey));
+  }
+  SendRequest again{.wr_id = 2, .opcode = SendOpcode::kLocalInvalidate, .immediate = 0x1234};
+  expect_failure(
+      pair, again, {},
+      {.sender = CompletionStatus::kLocalQpOperation, .receiver_event = std::nullopt, .receiver = std::nullopt});
+}
+
+// The acknowledgement of a repeated WRITE arrives just when the local operation behind it is next in turn again.
+TEST(LocalErrors, ALocalInvalidateDoneBeforeGoingBackIsNotDoneAgain) {
+  Pair pair;
+  pair.connect();
+  const MrKeys keys = *pair.a.engine().reg_mr(
+      {.pd = pair.a.pd, .address = pair.a.memory(), .length = 64, .iova = 0x1000, .access = kAccessLocalWrite});
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 10)}));
+  ASSERT_TRUE(pair.send(
+      pair.a, {.wr_id = 2, .opcode = SendOpcode::kLocalInvalidate, .signaled = true, .immediate = keys.rkey}));
+  bool lossy = true;
+  pair.network.filter = [&](const wire::DatagramInfo&, Bytes) { return !lossy; };
+  pair.run_until([] { return false; }, kNanosecondsPerMillisecond);
+  EXPECT_TRUE(pair.a.poll_send().empty()) << "completions keep their order";
+
+  Engine& engine = pair.a.engine();
+  const TimeNs later = pair.network.now() + kNanosecondsPerSecond / 20;
+  engine.on_deadline(later);
+  std::array<std::uint8_t, kPacketSizeMax> packet;
+  wire::DatagramInfo info;
+  const std::size_t size = engine.poll_packet(later, 0xC001, info, packet);
+  ASSERT_GT(size, 0u);
+  pair.b.engine().on_packet(later, info, Bytes(packet).first(size));
+  const std::size_t answer = pair.b.engine().poll_packet(later, 0xC001, info, packet);
+  engine.on_packet(later, info, Bytes(packet).first(answer));
+  lossy = false;
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 10)}));
+  const std::vector<Completion> done = pair.wait(pair.a, pair.a.send_cq, 3);
+  ASSERT_EQ(done.size(), 3u);
+  for (const Completion& completion : done) EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
 }
 
 TEST(LocalErrors, PostingWhatCannotBeIsRefused) {

@@ -50,15 +50,19 @@ class Stand {
     engine_ = std::make_unique<Engine>(RandomKey{1, 2});
     const PdId pd = *engine_->alloc_pd();
     cq_ = *engine_->create_cq(64, 0);
-    keys_ = *engine_->reg_mr({.pd = pd, .address = memory_.data(), .length = memory_.size(), .iova = kIova,
-                              .access = kAllAccess});
+    keys_ = *engine_->reg_mr(
+        {.pd = pd, .address = memory_.data(), .length = memory_.size(), .iova = kIova, .access = kAllAccess});
     const auto first_request = [&](bool mine) {
-      return *std::ranges::find_if(packets, [&](const Recorded& p) { return is_request(p) && (p.info.source == own) == mine; });
+      return *std::ranges::find_if(packets,
+                                   [&](const Recorded& p) { return is_request(p) && (p.info.source == own) == mine; });
     };
     const Recorded& sent = first_request(true);
     const Recorded& received = first_request(false);
     qpn_ = received.packet.bth.destination_qpn;
-    QpParams params{.qpn = qpn_, .pd = pd, .send_cq = cq_, .recv_cq = cq_,
+    QpParams params{.qpn = qpn_,
+                    .pd = pd,
+                    .send_cq = cq_,
+                    .recv_cq = cq_,
                     .capacity = {.send_wr_max = 16, .recv_wr_max = 16, .send_sge_max = 1, .recv_sge_max = 1}};
     EXPECT_TRUE(engine_->create_qp(params));
     const QpAttributes attributes{
@@ -146,8 +150,8 @@ class Stand {
   // The memory that is about to be read holds what the recorded response carried.
   void prepare_answer(const Recorded& request) {
     for (const Recorded& recorded : packets_) {
-      const bool answer = recorded.packet.traits.kind == PacketKind::kReadResponse &&
-                          recorded.packet.bth.psn == request.packet.bth.psn;
+      const bool answer =
+          recorded.packet.traits.kind == PacketKind::kReadResponse && recorded.packet.bth.psn == request.packet.bth.psn;
       if (answer) std::ranges::copy(recorded.packet.payload, memory_.begin());
     }
   }

@@ -119,6 +119,27 @@ TEST_F(HostileTest, AReadAnswerOfTheWrongLengthEndsTheConnection) {
   EXPECT_EQ(sent[0].status, CompletionStatus::kBadResponse);
 }
 
+// A READ repeated while it is being answered starts its answer again, as one that begins there.
+TEST_F(HostileTest, ARepeatedReadIsAnsweredFromItsStart) {
+  const wire::Reth reth{.virtual_address = pair.b.address(0), .rkey = pair.b.keys.rkey, .dma_length = 3 * 1024};
+  const auto request = seal(info(), bth(Opcode::kRcReadRequest, psn()), 0, reth);
+  const auto next = [&] {
+    std::array<std::uint8_t, kPacketSizeMax> out;
+    wire::DatagramInfo to;
+    return pair.b.engine().poll_packet(pair.network.now(), 0xC001, to, out) == 0 ? Opcode{}
+                                                                                 : wire::Bth::parse(out)->opcode;
+  };
+  deliver(request);
+  EXPECT_EQ(next(), Opcode::kRcReadResponseFirst);
+  EXPECT_EQ(next(), Opcode::kRcReadResponseMiddle);
+  const wire::Reth rest{.virtual_address = pair.b.address(1024), .rkey = pair.b.keys.rkey, .dma_length = 2 * 1024};
+  deliver(seal(info(), bth(Opcode::kRcReadRequest, psn() + 1), 0, rest));
+  EXPECT_EQ(next(), Opcode::kRcReadResponseFirst);
+  EXPECT_EQ(next(), Opcode::kRcReadResponseLast);
+  deliver(request);
+  EXPECT_EQ(next(), Opcode::kRcReadResponseFirst) << "also when the answer had left";
+}
+
 // A flood of requests that each deserve an answer may not pile up answers without bound.
 TEST_F(HostileTest, AFloodOfRequestsHasBoundedAnswers) {
   const wire::Reth reth{.virtual_address = pair.b.address(0), .rkey = pair.b.keys.rkey, .dma_length = 8};
@@ -142,11 +163,12 @@ TEST(Garbage, NeverTouchesWhatItMayNot) {
     pair.connect();
     Random random(seed);
     std::vector<std::uint8_t> guarded(8192, 0x5A);
-    const MrKeys keys = *pair.b.engine().reg_mr({.pd = pair.b.pd, .address = guarded.data() + 4096, .length = 1024,
-                                                 .iova = 0x1000, .access = kAllAccess});
+    const MrKeys keys = *pair.b.engine().reg_mr(
+        {.pd = pair.b.pd, .address = guarded.data() + 4096, .length = 1024, .iova = 0x1000, .access = kAllAccess});
     for (int i = 0; i < 20; ++i) {
       ASSERT_TRUE(pair.recv(pair.b, 1, {{0x1000, 1024, keys.lkey}}));
-      ASSERT_TRUE(pair.send(pair.b, pair.request(random.chance(1, 2) ? SendOpcode::kRead : SendOpcode::kWrite, pair.a, 0),
+      ASSERT_TRUE(pair.send(pair.b,
+                            pair.request(random.chance(1, 2) ? SendOpcode::kRead : SendOpcode::kWrite, pair.a, 0),
                             {{0x1000, 1024, keys.lkey}}));
     }
     pair.network.filter = [](const wire::DatagramInfo&, Bytes) { return false; };
@@ -160,7 +182,8 @@ TEST(Garbage, NeverTouchesWhatItMayNot) {
                     .psn = static_cast<std::uint32_t>(98 + random.below(30))};
       bth.emit(packet);
       if (packet.size() >= 44 && random.chance(3, 4)) {
-        wire::Reth{.virtual_address = 0x1000 + random.below(1100), .rkey = keys.rkey,
+        wire::Reth{.virtual_address = 0x1000 + random.below(1100),
+                   .rkey = keys.rkey,
                    .dma_length = static_cast<std::uint32_t>(random.below(1100))}
             .emit(MutableBytes(packet).subspan(wire::Bth::kSize));
       }

@@ -74,11 +74,8 @@ struct Pair {
   Result<void> recv(End& end, std::uint64_t wr_id, std::vector<Sge> sges = {});
   // A request from a's memory at `local` to b's at `remote`, or the other way round for READ and atomics.
   SendRequest request(SendOpcode opcode, End& peer, std::size_t remote) {
-    return {.wr_id = 1,
-            .opcode = opcode,
-            .signaled = true,
-            .remote_address = peer.address(remote),
-            .rkey = peer.keys.rkey};
+    return {
+        .wr_id = 1, .opcode = opcode, .signaled = true, .remote_address = peer.address(remote), .rkey = peer.keys.rkey};
   }
   bool run_until(const std::function<bool()>& done, TimeNs limit = 1000 * kNanosecondsPerSecond) {
     return network.run_until(done, limit);

@@ -1,6 +1,7 @@
 // The state machine of a QP, what flushing leaves behind, and completion queues.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 
 #include "pair.h"
@@ -93,6 +94,27 @@ TEST(States, DataInRtrSaysEstablishedOnce) {
   EXPECT_EQ(pair.b.host->events[0].user, pair.b.qpn);
 }
 
+TEST(States, DataInRtsSaysNothing) {
+  Pair pair;
+  pair.connect();
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 10)}));
+  EXPECT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
+  EXPECT_TRUE(pair.b.host->events.empty());
+}
+
+TEST(States, ErrorStopsAnsweringReads) {
+  Pair pair;
+  pair.connect();
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kRead, pair.b, 0), {pair.a.sge(0, 10'000)}));
+  std::array<std::uint8_t, kPacketSizeMax> packet;
+  wire::DatagramInfo info;
+  const std::size_t size = pair.a.engine().poll_packet(pair.network.now(), 0xC001, info, packet);
+  pair.b.engine().on_packet(pair.network.now(), info, Bytes(packet).first(size));
+  EXPECT_GT(pair.b.engine().poll_packet(pair.network.now(), 0xC001, info, packet), 0u);
+  ASSERT_TRUE(pair.b.engine().modify_qp(pair.network.now(), pair.b.qpn, {.state = QpState::kErr}, kQpState));
+  EXPECT_EQ(pair.b.engine().poll_packet(pair.network.now(), 0xC001, info, packet), 0u);
+}
+
 TEST(States, ErrorFlushesEverythingInOrder) {
   Pair pair;
   pair.connect();
@@ -144,8 +166,8 @@ TEST(States, ResetForgetsEverythingAndTheQpConnectsAgain) {
   pair.connect();
   for (End* end : {&pair.a, &pair.b}) {
     ASSERT_TRUE(pair.recv(*end, 1, {end->sge(0, 10)}));
-    ASSERT_TRUE(pair.send(*end, pair.request(SendOpcode::kWrite, end == &pair.a ? pair.b : pair.a, 0),
-                          {end->sge(0, 10)}));
+    ASSERT_TRUE(
+        pair.send(*end, pair.request(SendOpcode::kWrite, end == &pair.a ? pair.b : pair.a, 0), {end->sge(0, 10)}));
   }
   pair.run_until([] { return false; }, kNanosecondsPerMillisecond);
   for (End* end : {&pair.a, &pair.b}) {
@@ -205,7 +227,10 @@ TEST(Destroy, RemovesTheQpsCompletionsAndLeavesOthers) {
   Pair pair;
   End other = pair.b;
   pair.open(other, *pair.b.host, 0x55);
-  QpParams params{.qpn = 0x66, .pd = pair.b.pd, .send_cq = pair.b.send_cq, .recv_cq = pair.b.recv_cq,
+  QpParams params{.qpn = 0x66,
+                  .pd = pair.b.pd,
+                  .send_cq = pair.b.send_cq,
+                  .recv_cq = pair.b.recv_cq,
                   .capacity = {.send_wr_max = 4, .recv_wr_max = 4, .send_sge_max = 1, .recv_sge_max = 1}};
   ASSERT_TRUE(pair.b.engine().create_qp(params));
   for (const Qpn qpn : {pair.b.qpn, params.qpn}) {
@@ -216,6 +241,14 @@ TEST(Destroy, RemovesTheQpsCompletionsAndLeavesOthers) {
   const std::vector<Completion> left = pair.b.poll_recv();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].wr_id, params.qpn);
+}
+
+TEST(Destroy, TakesUndeliveredEventsWithIt) {
+  Pair pair;
+  pair.connect();
+  pair.a.engine().fail_all(pair.network.now());
+  ASSERT_TRUE(pair.a.engine().destroy_qp(pair.network.now(), pair.a.qpn));
+  EXPECT_FALSE(pair.a.engine().poll_event());
 }
 
 TEST(Destroy, IsRefusedWhileInUse) {
@@ -363,10 +396,11 @@ TEST(SharedReceive, FeedsItsQpsAndSaysWhenItRunsLow) {
   for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(pair.recv(pair.b, i, {pair.b.sge(i * 100, 100)}));
   ASSERT_TRUE(pair.b.engine().set_srq_limit(*pair.b.srq, 4));
   EXPECT_EQ(pair.b.engine().srq_limit(*pair.b.srq), 4u);
-  for (int i = 0; i < 5; ++i) {
+  for (std::uint64_t i = 0; i < 5; ++i) {
     ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kSend, pair.b, 0), {pair.a.sge(0, 50)}));
+    ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
+    EXPECT_EQ(pair.b.count_events(EventType::kSrqLimit), i < 2 ? 0u : 1u) << "fewer than four are left";
   }
-  ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 5).size(), 5u);
   const std::vector<Completion> received = pair.b.poll_recv();
   ASSERT_EQ(received.size(), 5u);
   for (std::uint64_t i = 0; i < 5; ++i) EXPECT_EQ(received[i].wr_id, i);

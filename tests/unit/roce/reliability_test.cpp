@@ -11,9 +11,9 @@
 namespace ucm::roce::test {
 namespace {
 
-constexpr std::size_t kSlotSize = 4096;      // bytes of memory per operation, on each side
-constexpr std::size_t kSlots = 40;           // operations of a mixed run, per side
-constexpr std::size_t kCounterAt = 0;        // slot 0 of the responder holds the counter that atomics add to
+constexpr std::size_t kSlotSize = 4096;  // bytes of memory per operation, on each side
+constexpr std::size_t kSlots = 40;       // operations of a mixed run, per side
+constexpr std::size_t kCounterAt = 0;    // slot 0 of the responder holds the counter that atomics add to
 constexpr std::size_t kLocalBase = 256 * 1024;
 constexpr std::uint64_t kAtomicIncrement = 1;
 
@@ -125,10 +125,12 @@ RunResult run_mixed(std::uint64_t seed, const Faults& faults, PairOptions option
   Workload backward(pair, pair.b, pair.a, seed * 2);
   forward.post();
   backward.post();
-  EXPECT_TRUE(pair.run_until([&] {
-    const bool one = forward.done();
-    return backward.done() && one;
-  }, 60 * kNanosecondsPerSecond));
+  EXPECT_TRUE(pair.run_until(
+      [&] {
+        const bool one = forward.done();
+        return backward.done() && one;
+      },
+      60 * kNanosecondsPerSecond));
   forward.verify();
   backward.verify();
   return {pair.network.digest(), pair.network.now() - start};
@@ -200,6 +202,17 @@ TEST(Recovery, ALostPacketInTheMiddleComesBackWithoutATimer) {
   EXPECT_EQ(pair.b.engine().counters().out_of_sequence, 7u);
 }
 
+// Every response behind a lost one says that it is missing; one repetition is enough.
+TEST(Recovery, ALostReadResponseIsAskedForOnce) {
+  Pair pair;
+  pair.connect();
+  int packets = 0;
+  pair.network.filter = [&](const wire::DatagramInfo&, Bytes) { return ++packets != 4; };
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kRead, pair.b, 0), {pair.a.sge(0, 20 * 1024)}));
+  ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
+  EXPECT_EQ(pair.a.engine().counters().packets_retransmitted, 1u);
+}
+
 struct RetryCase {
   std::uint8_t timeout;
   std::uint8_t retry_count;
@@ -254,6 +267,12 @@ TEST(ReceiverNotReady, WaitsTheReceiversTimerAndGoesOn) {
   Pair pair(1, {.delay_ns = 1000}, {.rnr_retry = 7, .min_rnr_timer = 20});  // 10.24 ms
   pair.connect();
   fill(pair.a, 0, 3000, 5);
+  int sequence_naks = 0;
+  pair.network.filter = [&](const wire::DatagramInfo&, Bytes payload) {
+    const bool acknowledges = wire::Bth::parse(payload)->opcode == wire::Opcode::kRcAck;
+    sequence_naks += acknowledges && payload[wire::Bth::kSize] == wire::kSyndromeNakSequence;
+    return true;
+  };
   const TimeNs start = pair.network.now();
   ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kSend, pair.b, 0), {pair.a.sge(0, 3000)}));
   pair.run_until([] { return false; }, 25 * kNanosecondsPerMillisecond);
@@ -262,6 +281,7 @@ TEST(ReceiverNotReady, WaitsTheReceiversTimerAndGoesOn) {
   ASSERT_TRUE(pair.recv(pair.b, 5, {pair.b.sge(0, 4096)}));
   ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
   EXPECT_NEAR(static_cast<double>(pair.network.now() - start), 3 * 10.24e6, 50e3);
+  EXPECT_EQ(sequence_naks, 0) << "what follows the refused packet asks for nothing";
   EXPECT_EQ(pair.b.poll_recv().size(), 1u);
   EXPECT_EQ(std::memcmp(pair.a.memory(), pair.b.memory(), 3000), 0);
 }
@@ -276,6 +296,20 @@ TEST(ReceiverNotReady, GivesUpAfterExactlyItsRetries) {
     EXPECT_EQ(done[0].status, CompletionStatus::kRnrRetryExceeded);
     EXPECT_EQ(pair.b.engine().counters().no_receive, retries + 1u);
   }
+}
+
+TEST(ReceiverNotReady, EachMessageHasAllItsRetries) {
+  Pair pair(1, {}, {.rnr_retry = 1, .min_rnr_timer = 20});
+  pair.connect();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kSend, pair.b, 0), {pair.a.sge(0, 100)}));
+    pair.run_until([] { return false; }, 5 * kNanosecondsPerMillisecond);
+    ASSERT_TRUE(pair.recv(pair.b, 5, {pair.b.sge(0, 100)}));
+    const std::vector<Completion> done = pair.wait(pair.a, pair.a.send_cq, 1);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, CompletionStatus::kSuccess);
+  }
+  EXPECT_EQ(pair.b.engine().counters().no_receive, 5u);
 }
 
 TEST(ReceiverNotReady, SevenMeansForEver) {
@@ -343,6 +377,30 @@ TEST(Limits, AtMost128PacketsAreUnacknowledged) {
   EXPECT_EQ(pair.wait(pair.a, pair.a.send_cq, 20).size(), 20u);
   EXPECT_LE(most, 128);
   EXPECT_GT(most, 100);
+}
+
+TEST(Limits, TheResponsesOfReadsFitTheWindowToo) {
+  Pair pair(1, {.delay_ns = 10 * kNanosecondsPerMillisecond}, {.path_mtu = 1});
+  pair.connect();
+  std::int64_t asked = 0;
+  std::int64_t answered = 0;
+  std::int64_t most = 0;
+  pair.network.filter = [&](const wire::DatagramInfo& info, Bytes payload) {
+    if (info.source == pair.a.host->address) {
+      const std::uint32_t length = wire::Reth::parse(payload.subspan(wire::Bth::kSize))->dma_length;
+      asked += (length + 255) / 256;
+    } else {
+      ++answered;
+    }
+    most = std::max(most, asked - answered);
+    return true;
+  };
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kRead, pair.b, 0), {pair.a.sge(0, 100'000)}));
+  }
+  EXPECT_EQ(pair.wait(pair.a, pair.a.send_cq, 10).size(), 10u);
+  EXPECT_LE(most, 128);
+  EXPECT_GT(most, 64);
 }
 
 TEST(Fence, HoldsBackWhatFollowsARead) {

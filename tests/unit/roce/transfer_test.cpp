@@ -9,8 +9,7 @@
 namespace ucm::roce::test {
 namespace {
 
-constexpr Faults kBadNetwork{
-    .loss_percent = 10, .duplicate_percent = 5, .reorder_percent = 10, .corrupt_percent = 2};
+constexpr Faults kBadNetwork{.loss_percent = 10, .duplicate_percent = 5, .reorder_percent = 10, .corrupt_percent = 2};
 constexpr std::uint32_t kMtu = 1024;
 constexpr std::size_t kTarget = 128 * 1024;  // where in the peer's memory
 
@@ -47,19 +46,16 @@ TEST_P(Transfer, ArrivesCompleteAndCompletesBothEnds) {
   End& source = reads ? pair.b : pair.a;
   End& sink = reads ? pair.a : pair.b;
   fill(source, 0, parameters.length, 42);
-  const MrKeys spare = *pair.b.engine().reg_mr({.pd = pair.b.pd,
-                                                .address = pair.b.memory(),
-                                                .length = 8,
-                                                .iova = pair.b.address(),
-                                                .access = kAllAccess});
+  const MrKeys spare = *pair.b.engine().reg_mr(
+      {.pd = pair.b.pd, .address = pair.b.memory(), .length = 8, .iova = pair.b.address(), .access = kAllAccess});
   ASSERT_TRUE(pair.recv(pair.b, 77, {pair.b.sge(kTarget, parameters.length)}));
 
   SendRequest request = pair.request(parameters.opcode, pair.b, reads ? 0 : kTarget);
   request.immediate = parameters.opcode == SendOpcode::kSendInvalidate ? spare.rkey : 0x12345678;
   const std::uint32_t half = parameters.length / 2;
   const std::size_t local = reads ? kTarget : 0;
-  ASSERT_TRUE(pair.send(pair.a, request,
-                        {pair.a.sge(local, half), pair.a.sge(local + half, parameters.length - half)}));
+  ASSERT_TRUE(
+      pair.send(pair.a, request, {pair.a.sge(local, half), pair.a.sge(local + half, parameters.length - half)}));
 
   const std::vector<Completion> sent = pair.wait(pair.a, pair.a.send_cq, 1);
   ASSERT_EQ(sent.size(), 1u);
