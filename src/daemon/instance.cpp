@@ -18,6 +18,7 @@ class RealNode final : public NodeAccess {
   ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
     return node_.execute(session, link, command);
   }
+  void allow_low_ports(node::SessionId session) override { node_.allow_low_ports(session); }
   void remove_link(node::LinkId link) override { node_.remove_link(link); }
   void remove_session(node::SessionId session) override { node_.remove_session(session); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return node_.listeners(); }
@@ -60,6 +61,7 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
   auto loop = net::EventLoop::create();
   if (!loop) return tl::unexpected(loop.error());
   std::unique_ptr<Instance> instance(new Instance(std::move(*loop)));
+  const Log log = options.log;
   instance->server_ = std::make_unique<Server>(*instance->loop_, ServerOptions{.socket_name = options.socket_name,
                                                                                .idle_exit_ns = options.idle_exit_ns,
                                                                                .qpn_start = *qpn_start,
@@ -68,6 +70,9 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
   auto node = node::Node::open(*instance->loop_, options.node, instance->server_->node_callbacks());
   if (!node) return tl::unexpected(node.error());
   instance->node_ = std::move(*node);
+  if (log) {
+    for (const std::string& warning : instance->node_->warnings()) log(LogLevel::kWarning, warning);
+  }
   instance->access_ = std::make_unique<RealNode>(*instance->node_);
   instance->server_->attach(*instance->access_);
   return instance;

@@ -119,6 +119,7 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   }
   ++counters_.sessions_accepted;
   sessions_.emplace(id, std::move(session));
+  if (peer->uid == 0) node_->allow_low_ports(id);
   return {};
 }
 

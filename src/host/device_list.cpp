@@ -15,7 +15,8 @@
 namespace ucm::host {
 namespace {
 
-// A dump that changes under the reader is read again; a host that changes all the time gives a list soon outdated anyway.
+// A dump that changes under the reader is read again; a host that changes all the time gives a list soon outdated
+// anyway.
 constexpr int kReadTries = 4;
 
 using Interfaces = std::map<std::uint32_t, Device>;
@@ -24,7 +25,8 @@ void add_interface(nlmsghdr* header, Interfaces& interfaces, std::set<std::uint3
   const auto* info = static_cast<const ifinfomsg*>(nlmsg_data(header));
   if (header->nlmsg_type != RTM_NEWLINK || (info->ifi_flags & IFF_UP) == 0) return;
   nlattr* attributes[IFLA_MAX + 1] = {};
-  if (nlmsg_parse(header, sizeof(*info), attributes, IFLA_MAX, nullptr) != 0 || attributes[IFLA_IFNAME] == nullptr) return;
+  if (nlmsg_parse(header, sizeof(*info), attributes, IFLA_MAX, nullptr) != 0 || attributes[IFLA_IFNAME] == nullptr)
+    return;
 
   Device device;
   device.ifindex = static_cast<std::uint32_t>(info->ifi_index);
@@ -67,16 +69,16 @@ Result<DeviceList> read_once(nl_sock* socket) {
   DeviceList list;
   Interfaces interfaces;
   const auto links = make_request(RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, ifinfomsg{});
-  auto asked = ask(socket, links.get(),
-                   [&](nlmsghdr* header) { add_interface(header, interfaces, list.without_neighbors); });
+  auto asked =
+      ask(socket, links.get(), [&](nlmsghdr* header) { add_interface(header, interfaces, list.without_neighbors); });
   if (!asked) return tl::unexpected(asked.error());
   const auto addresses = make_request(RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP, ifaddrmsg{});
   asked = ask(socket, addresses.get(), [&](nlmsghdr* header) { add_address(header, interfaces); });
   if (!asked) return tl::unexpected(asked.error());
 
   for (auto& [ifindex, device] : interfaces) {
-    const auto link_local = std::ranges::find_if(
-        device.addresses, [](const DeviceAddress& a) { return a.address.is_link_local(); });
+    const auto link_local =
+        std::ranges::find_if(device.addresses, [](const DeviceAddress& a) { return a.address.is_link_local(); });
     if (link_local != device.addresses.end()) std::rotate(device.addresses.begin(), link_local, link_local + 1);
     list.devices.push_back(std::move(device));
   }
@@ -93,8 +95,8 @@ Result<DeviceList> read_device_list(nl_sock* socket) {
 
 std::uint64_t device_guid(const std::array<std::uint8_t, 6>& mac, const std::string& interface_name) {
   if (mac != std::array<std::uint8_t, 6>{}) {
-    const std::array<std::uint8_t, 8> eui64{static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3],
-                                            mac[4], mac[5]};
+    const std::array<std::uint8_t, 8> eui64{
+        static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
     return load_be64(eui64.data());
   }
   std::string machine;

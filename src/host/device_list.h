@@ -12,7 +12,7 @@
 namespace ucm::host {
 
 struct DeviceList {
-  std::vector<Device> devices;               // by interface index
+  std::vector<Device> devices;                // by interface index
   std::set<std::uint32_t> without_neighbors;  // interfaces that do not resolve neighbours
   bool operator==(const DeviceList&) const = default;
 };

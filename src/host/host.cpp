@@ -5,7 +5,8 @@
 namespace ucm::host {
 namespace {
 
-// What a RoCE packet of full path MTU may add: GRH 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.  // Linux: rdma_cm
+// What a RoCE packet of full path MTU may add: GRH 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.  // Linux:
+// rdma_cm
 constexpr std::uint32_t kHeaderBytesMax = 96;
 
 bool has_address(const Device& device, const wire::IpAddress& address) {

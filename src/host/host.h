@@ -20,9 +20,9 @@ struct RouteQuery {
 };
 
 struct Route {
-  std::uint32_t ifindex = 0;  // where packets leave; for a destination on this host, the interface that has `source`
-  wire::IpAddress source;     // as asked for, or the one the host prefers
-  wire::IpAddress next_hop;   // the destination itself when it is on the link
+  std::uint32_t ifindex = 0;    // where packets leave; for a destination on this host, the interface that has `source`
+  wire::IpAddress source;       // as asked for, or the one the host prefers
+  wire::IpAddress next_hop;     // the destination itself when it is on the link
   bool needs_neighbor = false;  // false: on this host, multicast, or a link without neighbours
 };
 

@@ -28,8 +28,7 @@ constexpr int kNotificationReads = 64;
 // Room for bursts of neighbour news; when it overflows everything is read anew.
 constexpr int kNotificationBufferBytes = 1 << 20;
 
-constexpr std::uint16_t kUsableStates =
-    NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+constexpr std::uint16_t kUsableStates = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
 
 NeighborState state_of(std::uint16_t nud_state) {
   if ((nud_state & kUsableStates) != 0) return NeighborState::kUsable;
@@ -81,9 +80,22 @@ T read_setting(const char* path, T fallback) {
   return std::ifstream(path) >> value ? value : fallback;
 }
 
+PortRules read_port_rules() {
+  PortRules rules;
+  rules.unprivileged_first = read_setting("/proc/sys/net/ipv4/ip_unprivileged_port_start", rules.unprivileged_first);
+  rules.ipv6_only = read_setting("/proc/sys/net/ipv6/bindv6only", 0) != 0;
+  std::uint16_t first = 0, last = 0;
+  if (std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last && first != 0 && first <= last) {
+    rules.ephemeral_first = first;
+    rules.ephemeral_last = last;
+  }
+  return rules;
+}
+
 }  // namespace
 
 struct NetlinkHost::Impl {
+  PortRules rules = read_port_rules();
   NetlinkSocket requests{nullptr, nl_socket_free};
   NetlinkSocket news{nullptr, nl_socket_free};
   DeviceList list;
@@ -127,7 +139,8 @@ Result<void> NetlinkHost::Impl::subscribe() {
   nl_socket_disable_seq_check(socket);
   nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, on_news, this);
   nl_socket_set_buffer_size(socket, kNotificationBufferBytes, 0);
-  int error = nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_NEIGH, 0);
+  int error =
+      nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_NEIGH, 0);
   if (error == 0) error = nl_socket_set_nonblocking(socket);
   if (error != 0) return fail(EIO, std::string("cannot watch interfaces and neighbours: ") + nl_geterror(error));
   return {};
@@ -238,7 +251,7 @@ void NetlinkHost::resolve_neighbor(std::uint32_t ifindex, const wire::IpAddress&
     std::memcpy(&to_ipv4.sin_addr, &address.bytes[12], 4);
     message.msg_name = &to_ipv4;
     message.msg_namelen = sizeof(to_ipv4);
-    in_pktinfo interface{};
+    in_pktinfo interface {};
     interface.ipi_ifindex = static_cast<int>(ifindex);
     add_control(IPPROTO_IP, IP_PKTINFO, interface);
     add_control(IPPROTO_IP, IP_TTL, 1);
@@ -249,7 +262,7 @@ void NetlinkHost::resolve_neighbor(std::uint32_t ifindex, const wire::IpAddress&
     std::memcpy(&to_ipv6.sin6_addr, address.bytes.data(), 16);
     message.msg_name = &to_ipv6;
     message.msg_namelen = sizeof(to_ipv6);
-    in6_pktinfo interface{};
+    in6_pktinfo interface {};
     interface.ipi6_ifindex = ifindex;
     add_control(IPPROTO_IPV6, IPV6_PKTINFO, interface);
     add_control(IPPROTO_IPV6, IPV6_HOPLIMIT, 1);
@@ -272,17 +285,6 @@ NeighborState NetlinkHost::neighbor_state(std::uint32_t ifindex, const wire::IpA
   return state;
 }
 
-PortRules NetlinkHost::port_rules() const {
-  PortRules rules;
-  rules.unprivileged_first =
-      read_setting("/proc/sys/net/ipv4/ip_unprivileged_port_start", rules.unprivileged_first);
-  rules.ipv6_only = read_setting("/proc/sys/net/ipv6/bindv6only", 0) != 0;
-  std::uint16_t first = 0, last = 0;
-  if (std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last && first != 0 && first <= last) {
-    rules.ephemeral_first = first;
-    rules.ephemeral_last = last;
-  }
-  return rules;
-}
+PortRules NetlinkHost::port_rules() const { return impl_->rules; }
 
 }  // namespace ucm::host

@@ -18,6 +18,7 @@ class NetlinkHost final : public Host {
   NeighborState neighbor_state(std::uint32_t ifindex, const wire::IpAddress& address) override;
   // Sends an empty UDP datagram to the neighbour's discard port with hop limit 1: it never leaves the link.
   void resolve_neighbor(std::uint32_t ifindex, const wire::IpAddress& address) override;
+  // As they were when the host was opened.
   PortRules port_rules() const override;
 
   // Readable when the kernel has news: call on_readable() then, which tells the observer.

@@ -39,8 +39,8 @@ int wait_ready(int epoll_fd, epoll_event* events, TimeNs timeout_ns) {
   const int ready = epoll_pwait2(epoll_fd, events, kReadyFdsPerTurn, &timeout, nullptr);
   if (ready >= 0 || errno != ENOSYS) return ready;
   // Linux < 5.11: whole milliseconds, rounded up so that the deadline has passed on return.
-  const TimeNs timeout_ms = std::min<TimeNs>((timeout_ns + kNanosecondsPerMillisecond - 1) / kNanosecondsPerMillisecond,
-                                             60'000);
+  const TimeNs timeout_ms =
+      std::min<TimeNs>((timeout_ns + kNanosecondsPerMillisecond - 1) / kNanosecondsPerMillisecond, 60'000);
   return epoll_wait(epoll_fd, events, kReadyFdsPerTurn, static_cast<int>(timeout_ms));
 }
 

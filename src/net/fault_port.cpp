@@ -81,7 +81,8 @@ void FaultPort::on_datagram(const Datagram& datagram, const Sink& sink) {
   }
   if (happens(spec_.reorder)) {
     ++counters_.reordered;
-    held_.push_back({datagram.info, {datagram.payload.begin(), datagram.payload.end()},
+    held_.push_back({datagram.info,
+                     {datagram.payload.begin(), datagram.payload.end()},
                      1 + static_cast<std::uint32_t>(random_.below(kPassesMax))});
     return;
   }

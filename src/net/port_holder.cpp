@@ -24,7 +24,8 @@ struct Holder {
 using Directory = std::unique_ptr<DIR, int (*)(DIR*)>;
 Directory open_directory(const std::string& path) { return {opendir(path.c_str()), closedir}; }
 
-// Columns of /proc/net/udp: slot, local address:port in hex, remote, state, queues, timer, retransmits, uid, timeout, inode.
+// Columns of /proc/net/udp: slot, local address:port in hex, remote, state, queues, timer, retransmits, uid, timeout,
+// inode.
 std::optional<Holder> find_holder(const char* table, std::uint16_t port) {
   std::ifstream file(table);
   std::string line;
@@ -33,7 +34,8 @@ std::optional<Holder> find_holder(const char* table, std::uint16_t port) {
     std::istringstream columns(line);
     std::string slot, local, remote, state, queues, timer, retransmits, timeout;
     Holder holder;
-    columns >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> holder.uid >> timeout >> holder.inode;
+    columns >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> holder.uid >> timeout >>
+        holder.inode;
     const std::size_t colon = local.rfind(':');
     if (!columns || colon == std::string::npos) continue;
     if (std::stoul(local.substr(colon + 1), nullptr, 16) == port) return holder;

@@ -152,8 +152,7 @@ void UdpSender::Batch::set(std::size_t index, const Datagram& datagram) {
   message.msg_iov = &payloads[index];
   message.msg_iovlen = 1;
   message.msg_name = &destinations[index];
-  message.msg_namelen =
-      to_socket_address(info.destination, info.destination_port, info.ifindex, destinations[index]);
+  message.msg_namelen = to_socket_address(info.destination, info.destination_port, info.ifindex, destinations[index]);
   message.msg_control = controls[index].data();
   add_header_controls(message, info);
 }
@@ -165,7 +164,8 @@ std::size_t UdpSender::send(std::span<const Datagram> datagrams) {
   while (done < datagrams.size()) {
     const bool ipv4 = datagrams[done].info.destination.is_ipv4();
     std::size_t end = done + 1;
-    while (end < datagrams.size() && end - done < kBatchSize && datagrams[end].info.destination.is_ipv4() == ipv4) ++end;
+    while (end < datagrams.size() && end - done < kBatchSize && datagrams[end].info.destination.is_ipv4() == ipv4)
+      ++end;
     const std::size_t dealt_with = send_run(ipv4 ? sockets_.ipv4 : sockets_.ipv6, datagrams.subspan(done, end - done));
     done += dealt_with;
     if (dealt_with == 0) {
@@ -181,7 +181,8 @@ std::size_t UdpSender::send_run(int fd, std::span<const Datagram> run) {
   for (std::size_t i = 0; i < run.size(); ++i) batch_->set(i, run[i]);
   // A second try after an error that was only waiting on the socket (an earlier datagram's ICMP answer).
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const int sent = fd < 0 ? -1 : sendmmsg(fd, batch_->messages.data(), static_cast<unsigned>(run.size()), MSG_DONTWAIT);
+    const int sent =
+        fd < 0 ? -1 : sendmmsg(fd, batch_->messages.data(), static_cast<unsigned>(run.size()), MSG_DONTWAIT);
     if (sent > 0) {
       counters_.sent += static_cast<std::size_t>(sent);
       return static_cast<std::size_t>(sent);

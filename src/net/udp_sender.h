@@ -1,5 +1,5 @@
-// Sends RoCEv2 datagrams from user space so that their ICRC can be computed before: unconnected UDP sockets with DF set,
-// for which Linux sends IPv4 identification 0 and, as RoCEv2 has it, UDP checksum 0.
+// Sends RoCEv2 datagrams from user space so that their ICRC can be computed before: unconnected UDP sockets with DF
+// set, for which Linux sends IPv4 identification 0 and, as RoCEv2 has it, UDP checksum 0.
 #pragma once
 
 #include <array>
@@ -33,15 +33,15 @@ struct OwnedSendSockets {
 Result<OwnedSendSockets> make_send_sockets();
 
 // The IPv4 identification that this kernel gives to datagrams of such a socket: it must be 0, or every ICRC is wrong.
-// Asked over 127.0.0.1 without privilege: the kernel loops the sent frame back with its time stamp. ENOTSUP where it does
-// not (no loopback interface up, net.core.tstamp_allow_data off).
+// Asked over 127.0.0.1 without privilege: the kernel loops the sent frame back with its time stamp. ENOTSUP where it
+// does not (no loopback interface up, net.core.tstamp_allow_data off).
 Result<std::uint16_t> probe_ipv4_identification();
 
 struct SendCounters {
   std::uint64_t sent = 0;
-  std::uint64_t buffer_full = 0;   // times send() stopped early
-  std::uint64_t refused = 0;       // datagrams dropped: no route, no such source address, a firewall, too long
-  int last_error = 0;              // errno of the last refused one
+  std::uint64_t buffer_full = 0;  // times send() stopped early
+  std::uint64_t refused = 0;      // datagrams dropped: no route, no such source address, a firewall, too long
+  int last_error = 0;             // errno of the last refused one
 };
 
 // Not thread-safe: one per thread, over the same sockets if need be.
@@ -50,8 +50,8 @@ class UdpSender {
   explicit UdpSender(const SendSockets& sockets);
 
   // Sends from the front, in order, each from info.source to info.destination:info.destination_port with its traffic
-  // class and hop limit; info.ifindex scopes link-local addresses. Returns how many are dealt with: sent, or refused for
-  // good by the kernel and counted. Fewer than given: the socket's buffer is full, offer the rest later.
+  // class and hop limit; info.ifindex scopes link-local addresses. Returns how many are dealt with: sent, or refused
+  // for good by the kernel and counted. Fewer than given: the socket's buffer is full, offer the rest later.
   std::size_t send(std::span<const Datagram> datagrams);
 
   std::uint16_t port() const { return sockets_.port; }

@@ -21,9 +21,10 @@ Core::Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, c
       engine_(cm::Config{.random_key = key}),
       random_(RandomKey{key[1], key[0]}) {
   host_.observe({.devices_changed = [this] { on_devices_changed(); },
-                 .neighbor_changed = [this](std::uint32_t ifindex, const wire::IpAddress& address) {
-                   check_neighbor({ifindex, address});
-                 }});
+                 .neighbor_changed =
+                     [this](std::uint32_t ifindex, const wire::IpAddress& address) {
+                       check_neighbor({ifindex, address});
+                     }});
 }
 
 RdmaId* Core::find(std::uint32_t id) {
@@ -149,7 +150,8 @@ TimeNs Core::turn(TimeNs now) {
 
   expire_resolutions(now);
   check_neighbors(now);
-  for (int calls = 0; calls < kDeadlineCallsPerTurn && engine_.next_deadline() <= now; ++calls) engine_.on_deadline(now);
+  for (int calls = 0; calls < kDeadlineCallsPerTurn && engine_.next_deadline() <= now; ++calls)
+    engine_.on_deadline(now);
   take_events(now);
   deliver_events();
   send_packets();

@@ -1,5 +1,6 @@
-// A node without operating system: the engine, the IDs, the port spaces and the timers, with packet port, host and clock
-// as arguments. Node puts it on real sockets and an event loop; tests put it on a network in memory and simulated time.
+// A node without operating system: the engine, the IDs, the port spaces and the timers, with packet port, host and
+// clock as arguments. Node puts it on real sockets and an event loop; tests put it on a network in memory and simulated
+// time.
 //
 // After execute(), remove_*() and receive() call turn(): packets leave and events are delivered only there.
 #pragma once
@@ -26,7 +27,7 @@ namespace ucm::node {
 // Every datagram that goes no further has one reason here.
 struct PacketCounters {
   std::uint64_t received = 0;
-  std::uint64_t data = 0;         // for QPs other than 1
+  std::uint64_t data = 0;  // for QPs other than 1
   std::uint64_t short_packet = 0;
   std::uint64_t bad_icrc = 0;     // to QP 1
   std::uint64_t solved_icrc = 0;  // right for some IPv4 identification; taken
@@ -77,6 +78,7 @@ class Core {
 
   // core_calls.cpp: one function per rdma_cm call; the state has been checked.
   Result<void> create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply);
+  void migrate(RdmaId& id, LinkId link);
   Result<void> set_option(RdmaId& id, const ipc::CmCommand& command);
   Result<void> bind_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> resolve_route(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
@@ -123,7 +125,7 @@ class Core {
   std::set<SessionId> low_port_sessions_;
   std::uint32_t last_id_ = 0;
 
-  std::map<NeighborKey, std::set<std::uint32_t>> waiting_;        // IDs per neighbour
+  std::map<NeighborKey, std::set<std::uint32_t>> waiting_;  // IDs per neighbour
   std::set<std::pair<TimeNs, std::uint32_t>> resolve_deadlines_;
   TimeNs next_neighbor_check_ = kNever;
   TimeNs next_held_receive_ = kNever;

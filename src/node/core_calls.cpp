@@ -11,14 +11,15 @@
 namespace ucm::node {
 namespace {
 
-constexpr std::uint8_t kQpTypeRc = 2;            // IBV_QPT_RC
-constexpr std::uint8_t kPacketLifetime = 16;     // 0.27 s  // Linux >= 6.2
-constexpr std::uint8_t kAckTimeoutMax = 31;      // 5 bits on the wire
+constexpr std::uint8_t kQpTypeRc = 2;         // IBV_QPT_RC
+constexpr std::uint8_t kPacketLifetime = 16;  // 0.27 s  // Linux >= 6.2
+constexpr std::uint8_t kAckTimeoutMax = 31;   // 5 bits on the wire
 constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
 constexpr std::uint32_t kConnectPrivateDataMax = 56;
 
 bool is_port_space(std::uint16_t value) {
-  constexpr std::array kKnown{wire::PortSpace::kIpoib, wire::PortSpace::kTcp, wire::PortSpace::kUdp, wire::PortSpace::kIb};
+  constexpr std::array kKnown{wire::PortSpace::kIpoib, wire::PortSpace::kTcp, wire::PortSpace::kUdp,
+                              wire::PortSpace::kIb};
   return std::ranges::find(kKnown, static_cast<wire::PortSpace>(value)) != kKnown.end();
 }
 
@@ -86,7 +87,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
     destroy(now, id->id);
     return reply;
   } else if (command.call == ipc::CmCall::kMigrateId) {
-    id->link = link;
+    migrate(*id, link);
   } else if (command.call == ipc::CmCall::kSetOption) {
     done = set_option(*id, command);
   } else if (command.call == ipc::CmCall::kRequestTaken) {
@@ -115,6 +116,12 @@ Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmComman
   id->qp_type = command.qp_type;
   reply.id = id->id;
   return {};
+}
+
+// Requests that nobody has read yet follow their listener.
+void Core::migrate(RdmaId& id, LinkId link) {
+  id.link = link;
+  for (const std::uint32_t request : id.untaken) find(request)->link = link;
 }
 
 Result<void> Core::set_option(RdmaId& id, const ipc::CmCommand& command) {
@@ -154,7 +161,8 @@ PortClaim Core::claim_of(const RdmaId& id) const {
 Result<void> Core::bind(RdmaId& id, const Endpoint& local) {
   std::uint32_t ifindex = 0;
   if (!local.address.is_unspecified()) {
-    if (local.address.is_link_local() && local.scope == 0) return fail(EINVAL, "a link-local address needs its interface");
+    if (local.address.is_link_local() && local.scope == 0)
+      return fail(EINVAL, "a link-local address needs its interface");
     const host::Device* const device = host_.find_device_of(local.address, local.scope);
     if (device == nullptr) return fail(EADDRNOTAVAIL, "the address is not on this host");
     ifindex = device->ifindex;
@@ -238,20 +246,19 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
   const auto data = private_data(command.conn);
   if (!data || data->size() > kConnectPrivateDataMax) return fail(EINVAL, "private data longer than 56 bytes");
   if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
-  const auto connection = engine_.connect(
-      now, {.path = {.local = id.local.address,
-                     .remote = id.remote.address,
-                     .ifindex = id.ifindex,
-                     .traffic_class = id.traffic_class},
-            .ca_guid = device_guid(id),
-            .service_id = wire::ip_service_id(id.port_space, id.remote.port),
-            .source_port = id.local.port,
-            .path_mtu = id.path_mtu,
-            .packet_lifetime = id.packet_lifetime,
-            .flow_label = id.flow_label,
-            .params = connection_params(command.conn),
-            .private_data = *data,
-            .user = id.id});
+  const auto connection = engine_.connect(now, {.path = {.local = id.local.address,
+                                                         .remote = id.remote.address,
+                                                         .ifindex = id.ifindex,
+                                                         .traffic_class = id.traffic_class},
+                                                .ca_guid = device_guid(id),
+                                                .service_id = wire::ip_service_id(id.port_space, id.remote.port),
+                                                .source_port = id.local.port,
+                                                .path_mtu = id.path_mtu,
+                                                .packet_lifetime = id.packet_lifetime,
+                                                .flow_label = id.flow_label,
+                                                .params = connection_params(command.conn),
+                                                .private_data = *data,
+                                                .user = id.id});
   if (!connection) return tl::unexpected(connection.error());
   id.connection = *connection;
   return {};
@@ -262,8 +269,9 @@ Result<void> Core::accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command)
   const auto data = private_data(command.conn);
   if (!data) return fail(EINVAL, "private data longer than 196 bytes");
   if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
-  auto accepted = engine_.accept(now, id.connection,
-                                 {.ca_guid = device_guid(id), .params = connection_params(command.conn), .private_data = *data});
+  auto accepted =
+      engine_.accept(now, id.connection,
+                     {.ca_guid = device_guid(id), .params = connection_params(command.conn), .private_data = *data});
   if (accepted) id.accepted = true;
   return accepted;
 }

@@ -65,7 +65,8 @@ bool Core::request_is_for_us(const cm::Event& event) const {
 
 void Core::on_request(TimeNs now, const cm::Event& event) {
   RdmaId* const listening = find(static_cast<std::uint32_t>(event.user));
-  RdmaId* const id = listening != nullptr && request_is_for_us(event) ? create(listening->session, listening->link) : nullptr;
+  RdmaId* const id =
+      listening != nullptr && request_is_for_us(event) ? create(listening->session, listening->link) : nullptr;
   if (id == nullptr) {
     engine_.destroy(now, event.connection);  // REJ 28
     return;
@@ -76,11 +77,10 @@ void Core::on_request(TimeNs now, const cm::Event& event) {
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;
   id->state = IdState::kConnect;
-  id->local = {.address = event.addresses.destination, .port = listening->local.port, .scope = path.ifindex, .known = true};
-  id->remote = {.address = event.addresses.source,
-                .port = event.addresses.source_port,
-                .scope = path.ifindex,
-                .known = true};
+  id->local = {
+      .address = event.addresses.destination, .port = listening->local.port, .scope = path.ifindex, .known = true};
+  id->remote = {
+      .address = event.addresses.source, .port = event.addresses.source_port, .scope = path.ifindex, .known = true};
   id->ifindex = host_.find_device_of(id->local.address, path.ifindex)->ifindex;
   id->connection = event.connection;
   id->passive = true;

@@ -48,7 +48,8 @@ Result<void> Core::resolve_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& co
 
 Result<void> Core::start_resolution(TimeNs now, RdmaId& id, const Endpoint& destination, std::uint32_t timeout_ms) {
   const std::uint32_t scope = scope_of(destination, id.local);
-  if (destination.address.is_link_local() && scope == 0) return fail(EINVAL, "a link-local address needs its interface");
+  if (destination.address.is_link_local() && scope == 0)
+    return fail(EINVAL, "a link-local address needs its interface");
   host::RouteQuery query{.destination = destination.address, .ifindex = scope};
   if (!id.local.address.is_unspecified()) query.source = id.local.address;
   auto route = host_.find_route(query);

@@ -12,10 +12,10 @@ enum class IdState : std::uint8_t {
   kIdle,
   kAddrBound,
   kListen,
-  kAddrQuery,      // waits for a neighbour
+  kAddrQuery,  // waits for a neighbour
   kAddrResolved,
   kRouteResolved,
-  kConnect,        // from connect(), or from the request on; stays when rejected or unreachable
+  kConnect,  // from connect(), or from the request on; stays when rejected or unreachable
   kDisconnect,
 };
 inline constexpr std::size_t kIdStateCount = 8;
@@ -78,8 +78,8 @@ constexpr std::optional<IdState> next_state(IdState from, IdInput input) {
 }
 
 constexpr std::string_view to_string(IdState state) {
-  constexpr std::array<std::string_view, kIdStateCount> kNames{
-      "idle", "bound", "listen", "resolving", "resolved", "route resolved", "connect", "disconnect"};
+  constexpr std::array<std::string_view, kIdStateCount> kNames{"idle",     "bound",          "listen",  "resolving",
+                                                               "resolved", "route resolved", "connect", "disconnect"};
   return kNames[static_cast<std::size_t>(state)];
 }
 

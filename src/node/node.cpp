@@ -29,8 +29,8 @@ std::vector<std::string> find_warnings() {
 
 struct Node::Impl {
   net::EventLoop& loop;
-  std::unique_ptr<net::UdpPort> udp;         // null when the fault port has it
-  std::unique_ptr<net::FaultPort> faults;    // null without faults
+  std::unique_ptr<net::UdpPort> udp;       // null when the fault port has it
+  std::unique_ptr<net::FaultPort> faults;  // null without faults
   std::unique_ptr<host::NetlinkHost> host;
   std::unique_ptr<Core> core;
   std::vector<std::string> warnings;

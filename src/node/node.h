@@ -45,9 +45,10 @@ class Node {
 
   // One rdma_cm call; the reply is complete when it returns. `link` belongs to `session`.
   ipc::CmReply execute(SessionId session, LinkId link, const ipc::CmCommand& command);
-  // The process may bind service ports below the system's limit (CAP_NET_BIND_SERVICE, root); by default it may not.
+  // The process may bind service ports below the system's limit ; by default it may not.
   void allow_low_ports(SessionId session);
-  // The channel or the process is gone: its IDs are destroyed (connections disconnected, listeners closed, ports freed).
+  // The channel or the process is gone: its IDs are destroyed (connections disconnected, listeners closed, ports
+  // freed).
   void remove_link(LinkId link);
   void remove_session(SessionId session);
   // Bytes-free view for `ucm status`.

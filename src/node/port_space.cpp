@@ -66,7 +66,8 @@ Result<std::uint16_t> PortSpaces::bind_ephemeral(Space space, Owner owner, PortR
     last_ephemeral_[space] = port;
     return port;
   }
-  return fail(EADDRNOTAVAIL, "no free port between " + std::to_string(range.first) + " and " + std::to_string(range.last));
+  return fail(EADDRNOTAVAIL,
+              "no free port between " + std::to_string(range.first) + " and " + std::to_string(range.last));
 }
 
 Result<void> PortSpaces::check_listen(Owner owner) const {

@@ -1,5 +1,5 @@
-// Service ports of the rdma_cm port spaces: who holds which, and who may share. Pure: the random start of a search comes
-// in as an argument.
+// Service ports of the rdma_cm port spaces: who holds which, and who may share. Pure: the random start of a search
+// comes in as an argument.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,7 @@ class FakeNode final : public NodeAccess {
   ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
     return on_execute ? on_execute(session, link, command) : ipc::CmReply{};
   }
+  void allow_low_ports(node::SessionId session) override { low_port_sessions.push_back(session); }
   void remove_link(node::LinkId link) override { removed_links.push_back(link); }
   void remove_session(node::SessionId session) override { removed_sessions.push_back(session); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return {}; }
@@ -31,6 +32,7 @@ class FakeNode final : public NodeAccess {
 
   std::function<ipc::CmReply(node::SessionId, node::LinkId, const ipc::CmCommand&)> on_execute;
   std::vector<host::Device> device_list;
+  std::vector<node::SessionId> low_port_sessions;
   std::vector<node::LinkId> removed_links;
   std::vector<node::SessionId> removed_sessions;
 };

@@ -86,8 +86,8 @@ TEST_F(Udp, ADatagramThatCannotBeSentIsCountedAndTheOthersStillGo) {
   const std::uint8_t payload[] = {1};
   const Datagram datagrams[] = {
       {{.source = ip("127.0.0.1"), .destination = ip("127.0.0.1")}, payload},
-      {{.source = ip("10.99.0.1"), .destination = ip("127.0.0.1")}, payload},     // no such source
-      {{.source = ip("127.0.0.1"), .destination = ip("10.99.0.1")}, payload},     // no route
+      {{.source = ip("10.99.0.1"), .destination = ip("127.0.0.1")}, payload},  // no such source
+      {{.source = ip("127.0.0.1"), .destination = ip("10.99.0.1")}, payload},  // no route
       {{.source = ip("127.0.0.1"), .destination = ip("127.0.0.9")}, payload}};
   UdpSender sender(port_->send_sockets());
   EXPECT_EQ(sender.send(datagrams), 4u);
@@ -106,10 +106,8 @@ TEST_F(Udp, ADatagramLongerThanAnyRocePacketIsDropped) {
 
 TEST_F(Udp, NothingIsEverReceivedOnTheSendSockets) {
   const std::uint8_t payload[] = {1};
-  const Datagram datagram{{.source = ip("127.0.0.1"),
-                           .destination = ip("127.0.0.1"),
-                           .destination_port = port_->source_port()},
-                          payload};
+  const Datagram datagram{
+      {.source = ip("127.0.0.1"), .destination = ip("127.0.0.1"), .destination_port = port_->source_port()}, payload};
   port_->send({&datagram, 1});
   EXPECT_EQ(port_->send_counters().sent, 1u);
   std::uint8_t byte;

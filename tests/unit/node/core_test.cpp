@@ -90,10 +90,8 @@ class Nodes : public testing::Test {
     return id;
   }
   ipc::CmReply resolve(TestNode& node, std::uint32_t id, const wire::IpAddress& to, std::uint32_t timeout_ms = 2000) {
-    return node.execute(now_, {.call = CmCall::kResolveAddr,
-                               .id = id,
-                               .timeout_ms = timeout_ms,
-                               .destination = address(to, kPort)});
+    return node.execute(
+        now_, {.call = CmCall::kResolveAddr, .id = id, .timeout_ms = timeout_ms, .destination = address(to, kPort)});
   }
   ipc::CmConnParam conn(std::uint32_t qpn) {
     return {.qp_num = qpn, .responder_resources = 3, .initiator_depth = 4, .retry_count = 6, .rnr_retry_count = 5};
@@ -322,6 +320,15 @@ TEST_F(Nodes, EventsGoToTheLinkAnIdHasMovedTo) {
   EXPECT_EQ(a_.events[0].first, 51u);
 }
 
+TEST_F(Nodes, UnreadRequestsMoveWithTheirListener) {
+  const std::uint32_t listening = listen(b_, kB);
+  start_connect(a_, kB);
+  const std::uint32_t passive = expect_event(b_, CmEventType::kConnectRequest).id;
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kMigrateId, .id = listening}, kSession, 51).error, 0);
+  b_.core.remove_link(now_, kLinkId);
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = passive, .conn = conn(502)}).error, 0);
+}
+
 TEST_F(Nodes, RefusalsHaveTheErrorsOfLinux) {
   const std::uint32_t id = create(a_);
   EXPECT_EQ(a_.execute(now_, {.call = CmCall::kCreateId, .port_space = 7}).error, EINVAL);
@@ -351,8 +358,7 @@ TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
 }
 
 TEST_F(Nodes, OnlyReliableConnectionsOfTheTcpPortSpace) {
-  const std::uint32_t id =
-      a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 4, .port_space = 0x0111}).id;
+  const std::uint32_t id = a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 4, .port_space = 0x0111}).id;
   EXPECT_EQ(bind(a_, id, kA), 0);
   EXPECT_EQ(call(a_, CmCall::kListen, id), EOPNOTSUPP);
 }

@@ -42,8 +42,10 @@ TEST(PortSpaces, WhoMaySharesAPortWithWhom) {
       {"both reuse", {.source = kA, .reuse_address = true}, {.source = kA, .reuse_address = true}, 0},
       {"one reuses", {.source = kA, .reuse_address = true}, {.source = kA}, EADDRINUSE},
       {"wildcards of both families", {.source = kAny4, .family_only = true}, {.source = kAny6}, EADDRNOTAVAIL},
-      {"wildcards of both families, each for its own", {.source = kAny4, .family_only = true},
-       {.source = kAny6, .family_only = true}, 0},
+      {"wildcards of both families, each for its own",
+       {.source = kAny4, .family_only = true},
+       {.source = kAny6, .family_only = true},
+       0},
       {"addresses of both families", {.source = kA}, {.source = ipv6(1)}, 0},
   };
   for (const PairCase& c : cases) {
