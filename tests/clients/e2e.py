@@ -16,13 +16,14 @@ import time
 import faults
 import lab
 import life
+import own
 import programs
 import wire
 
 EXIT_SKIPPED = 77
 
 CASES = {}
-for module in (programs, faults, life, wire):
+for module in (programs, own, faults, life, wire):
     CASES.update({f"{module.__name__}.{name}": case for name, case in module.CASES.items()})
 
 

@@ -1,0 +1,112 @@
+// What our own client programs share: calls that end the program with a message when they fail, and RAII for rdma_cm.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace ucm::test {
+
+[[noreturn]] inline void die(const std::string& what) {
+  std::fprintf(stderr, "failed: %s\n", what.c_str());
+  std::exit(1);
+}
+
+inline void require(bool condition, const std::string& what) {
+  if (!condition) die(what);
+}
+
+// For calls of the -1-and-errno kind.
+inline void succeed(int result, const char* what) {
+  if (result != 0) die(std::string(what) + ": " + std::strerror(errno));
+}
+
+inline void expect_errno(int result, int error, const char* what) {
+  if (result == -1 && errno == error) return;
+  const std::string got = result == -1 ? std::strerror(errno) : "success";
+  die(std::string(what) + ": " + got + " instead of " + std::strerror(error));
+}
+
+using Channel = std::unique_ptr<rdma_event_channel, decltype(&rdma_destroy_event_channel)>;
+
+inline Channel open_channel() {
+  Channel channel(rdma_create_event_channel(), rdma_destroy_event_channel);
+  if (channel == nullptr) die(std::string("rdma_create_event_channel: ") + std::strerror(errno));
+  return channel;
+}
+
+struct DestroyId {
+  void operator()(rdma_cm_id* id) const { rdma_destroy_ep(id); }
+};
+using IdPointer = std::unique_ptr<rdma_cm_id, DestroyId>;
+
+inline IdPointer make_id(const Channel& channel) {
+  rdma_cm_id* id = nullptr;
+  succeed(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
+  return IdPointer(id);
+}
+
+// A numeric address, with %interface where it is link-local.
+class Address {
+ public:
+  Address(const std::string& host, std::uint16_t port) {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST;
+    addrinfo* found = nullptr;
+    const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    if (error != 0) die(host + ": " + gai_strerror(error));
+    std::memcpy(&storage_, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage_); }
+
+ private:
+  sockaddr_storage storage_{};
+};
+
+// The next event of the channel, acknowledged: its type and status.
+struct Told {
+  rdma_cm_event_type type;
+  int status;
+  rdma_cm_id* id;
+};
+
+inline Told next_event(const Channel& channel) {
+  rdma_cm_event* event = nullptr;
+  succeed(rdma_get_cm_event(channel.get(), &event), "rdma_get_cm_event");
+  const Told told{event->event, event->status, event->id};
+  rdma_ack_cm_event(event);
+  return told;
+}
+
+inline void expect_event(const Channel& channel, rdma_cm_event_type type, int status = 0) {
+  const Told told = next_event(channel);
+  if (told.type == type && told.status == status) return;
+  die(std::string(rdma_event_str(told.type)) + " with status " + std::to_string(told.status) + " instead of " +
+      rdma_event_str(type) + " with " + std::to_string(status));
+}
+
+inline void resolve(const Channel& channel, rdma_cm_id* id, Address to) {
+  succeed(rdma_resolve_addr(id, nullptr, to.get(), 2000), "rdma_resolve_addr");
+  expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+  succeed(rdma_resolve_route(id, 2000), "rdma_resolve_route");
+  expect_event(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+inline void create_qp(rdma_cm_id* id) {
+  ibv_qp_init_attr attributes{};
+  attributes.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = 1;
+  succeed(rdma_create_qp(id, nullptr, &attributes), "rdma_create_qp");
+}
+
+}  // namespace ucm::test

@@ -1,0 +1,29 @@
+"""Our own programs: the errors of the API, and connections from many threads."""
+
+from lab import PATHS, Lab
+
+RUN_S = 90.0
+
+
+def errors(lab: Lab, kind: str):
+    path = lab.path(kind)
+    silent = {"veth4": ["10.77.0.99"], "veth6": ["fd77::99"]}.get(kind, [])
+    lab.ucm_run(path.server, lab.executable("cm_errors"), path.bind_address, *silent).succeed(RUN_S)
+
+
+def threads(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("cm_threads"), path.bind_address, "8", "25", options=options).succeed(RUN_S)
+
+
+def case(function, *arguments):
+    def run(lab: Lab):
+        function(lab, *arguments)
+
+    run.sanitized = True
+    return run
+
+
+CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}
+CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
+CASES["threads.embedded"] = case(threads, "loopback4", "--embedded")
