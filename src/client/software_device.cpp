@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -185,6 +186,7 @@ bool SoftwareDevice::flush_batch() {
 bool SoftwareDevice::take_packets(TimeNs now) {
   const std::size_t taken = link_->poll(
       [&](const wire::DatagramInfo& info, Bytes payload) { engine_.on_packet(now, info, payload); }, kPacketsPerTurn);
+  if (taken > 0) taken_at_ = now;
   return taken > 0;
 }
 
@@ -202,11 +204,31 @@ TimeNs SoftwareDevice::next_wake(TimeNs now) const {
 }
 
 void SoftwareDevice::serve() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || lost()) return;
-  const TimeNs now = clock_now();
-  ++serve_calls_;
-  if (take_packets(now)) settle(now);
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || lost()) return;
+    const TimeNs now = clock_now();
+    const bool only_polls = now - std::exchange(served_at_, now) < kTightLoop;
+    ++serve_calls_;
+    if (take_packets(now)) settle(now);
+    // Only one may sleep on the link at a time.
+    if (!only_polls || now - taken_at_ < kSpin || !standing_back_ || dozing_) return;
+    if (!link_->wait_prepare()) return;
+    dozing_ = true;
+  }
+  doze();
+}
+
+void SoftwareDevice::doze() {
+  pollfd packets{.fd = link_->wake_fd(), .events = POLLIN, .revents = 0};
+  const timespec timeout{.tv_sec = 0, .tv_nsec = kDoze};
+  // The bare system call: polling a completion queue must not be where a thread is cancelled.
+  syscall(SYS_ppoll, &packets, 1, &timeout, nullptr, 0);
+  const std::lock_guard lock(mutex_);
+  link_->wait_done();
+  dozing_ = false;
+  served_at_ = clock_now();
+  serve_calls_ += kCallsOfAServer;
 }
 
 void SoftwareDevice::stop_serving() {
@@ -255,7 +277,7 @@ void SoftwareDevice::sleep() {
     now = clock_now();
     if (planned_wake_ <= now) planned_wake_ = kNever;
     wake = planned_wake_ = std::min(planned_wake_, next_wake(now));
-    standing_back_ = serve_calls_ >= kCallsOfAServer;
+    standing_back_ = dozing_ || serve_calls_ >= kCallsOfAServer;
     serve_calls_ = 0;
     if (standing_back_) {
       wake = std::min(wake, now + kStandBack);

@@ -53,7 +53,8 @@ class SoftwareDevice {
   }
 
   // Takes in packets that have arrived, on the calling thread: what makes a program that polls its completion queues
-  // fast. Does nothing while another thread holds the lock.
+  // fast. When nothing has come for a while and the thread does nothing but poll, it sleeps for a moment or until packets
+  // come, so as not to keep the node and its peers from the processor. Does nothing while another thread holds the lock.
   void serve();
 
   // The program is about to wait for an event: the helper takes packets in again.
@@ -85,11 +86,14 @@ class SoftwareDevice {
 
   static constexpr std::size_t kBatchPackets = 32;     // per sendmmsg: most of the gain for 130 KB of buffers
   static constexpr std::size_t kPacketsPerTurn = 256;  // sent or taken in before others may have the lock
-  static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer keeps a core from threads to be woken
+  static constexpr TimeNs kSpin = 20 * kNanosecondsPerMicrosecond;  // longer keeps a core from others
   // While application threads take packets in themselves (at least so many calls between two of its looks), the helper
   // leaves the link to them and only looks this often whether they still do.
   static constexpr std::uint32_t kCallsOfAServer = 64;
   static constexpr TimeNs kStandBack = 500 * kNanosecondsPerMicrosecond;
+  // A thread that calls serve() again this soon does nothing else.
+  static constexpr TimeNs kTightLoop = 3 * kNanosecondsPerMicrosecond;
+  static constexpr TimeNs kDoze = 100 * kNanosecondsPerMicrosecond;
   static constexpr TimeNs kSocketRetry = 50 * kNanosecondsPerMicrosecond;  // after a full socket buffer
   static constexpr TimeNs kAwake = -1;
 
@@ -103,6 +107,7 @@ class SoftwareDevice {
   // One of the helper's turns: false when there was nothing to do.
   bool take_turn();
   void sleep();
+  void doze();
 
   // All of these with the lock held.
   void settle(TimeNs now);
@@ -128,7 +133,10 @@ class SoftwareDevice {
   net::UdpSender sender_;
   bool unsent_ = false;              // there may be more to send than one turn may
   std::uint32_t serve_calls_ = 0;    // since the helper last looked
+  TimeNs taken_at_ = 0;              // when packets last came in
+  TimeNs served_at_ = 0;             // when serve() was last called
   bool standing_back_ = false;       // the helper sleeps and the link does not know
+  bool dozing_ = false;              // a thread in doze(): the link knows of it
   TimeNs planned_wake_ = kNever;     // the earliest time that the helper has meant to wake at
   TimeNs wakes_at_ = kAwake;         // when the helper wakes by itself; kAwake while it runs
   // Packets on their way to the socket: [batch_begin_, batch_end_) of datagrams_, whose bytes are in buffers_.
