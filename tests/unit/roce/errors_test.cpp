@@ -308,10 +308,18 @@ TEST(LocalErrors, ALocalInvalidateDoneBeforeGoingBackIsNotDoneAgain) {
   const std::size_t answer = pair.b.engine().poll_packet(later, 0xC001, info, packet);
   engine.on_packet(later, info, Bytes(packet).first(answer));
   lossy = false;
-  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 10)}));
-  const std::vector<Completion> done = pair.wait(pair.a, pair.a.send_cq, 3);
-  ASSERT_EQ(done.size(), 3u);
-  for (const Completion& completion : done) EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
+  for (std::uint64_t i = 3; i < 9; ++i) {
+    SendRequest request = pair.request(SendOpcode::kWrite, pair.b, 0);
+    request.wr_id = i;
+    ASSERT_TRUE(pair.send(pair.a, request, {pair.a.sge(0, 10)}));
+  }
+  const std::vector<Completion> done = pair.wait(pair.a, pair.a.send_cq, 8);
+  ASSERT_EQ(done.size(), 8u);
+  for (std::uint64_t i = 0; i < done.size(); ++i) {
+    EXPECT_EQ(done[i].wr_id, i + 1);
+    EXPECT_EQ(done[i].status, CompletionStatus::kSuccess);
+  }
+  EXPECT_EQ(engine.counters().packets_sent, 8u) << "the first WRITE twice, the others once";
 }
 
 TEST(LocalErrors, PostingWhatCannotBeIsRefused) {

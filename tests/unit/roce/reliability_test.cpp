@@ -194,12 +194,17 @@ TEST(Recovery, ALostPacketInTheMiddleComesBackWithoutATimer) {
   Pair pair;
   pair.connect();
   int packets = 0;
-  pair.network.filter = [&](const wire::DatagramInfo&, Bytes) { return ++packets != 3; };
+  int refusals = 0;
+  pair.network.filter = [&](const wire::DatagramInfo& info, Bytes payload) {
+    if (info.source == pair.b.host->address) refusals += payload[wire::Bth::kSize] == wire::kSyndromeNakSequence;
+    return ++packets != 3;
+  };
   const TimeNs start = pair.network.now();
   ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 10 * 1024)}));
   ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).size(), 1u);
   EXPECT_LT(pair.network.now() - start, kNanosecondsPerMillisecond);
   EXPECT_EQ(pair.b.engine().counters().out_of_sequence, 7u);
+  EXPECT_EQ(refusals, 1) << "one NAK until the missing packet has come";
 }
 
 // Every response behind a lost one says that it is missing; one repetition is enough.
@@ -360,8 +365,14 @@ TEST(Limits, AtMost128PacketsAreUnacknowledged) {
   std::int64_t sent = 0;
   std::int64_t acknowledged = 0;
   std::int64_t most = 0;
+  int unasked = 0;
+  int most_unasked = 0;
   pair.network.filter = [&](const wire::DatagramInfo& info, Bytes payload) {
     const wire::Bth bth = *wire::Bth::parse(payload);
+    if (info.source == pair.a.host->address) {
+      unasked = bth.ack_request ? 0 : unasked + 1;
+      most_unasked = std::max(most_unasked, unasked);
+    }
     const std::int64_t position = (bth.psn - pair.options.first_psn) & wire::kMask24;
     if (info.source == pair.a.host->address) {
       sent = std::max(sent, position + 1);
@@ -377,6 +388,7 @@ TEST(Limits, AtMost128PacketsAreUnacknowledged) {
   EXPECT_EQ(pair.wait(pair.a, pair.a.send_cq, 20).size(), 20u);
   EXPECT_LE(most, 128);
   EXPECT_GT(most, 100);
+  EXPECT_LT(most_unasked, 64) << "Linux expects to be asked for an acknowledgement at least every 64 packets";
 }
 
 TEST(Limits, TheResponsesOfReadsFitTheWindowToo) {
