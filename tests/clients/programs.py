@@ -13,7 +13,7 @@ CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
 # What a size-and-count run may take at most. Normal is one second or two; sanitizers multiply it.
 RUN_S = 90.0
 
-CMTIME_STEPS = ("create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy")
+CMTIME_STEPS = ("create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy")
 
 
 def pair(lab: Lab, path: Path, server: list[str], client: list[str], port: int, user: str, **rest):

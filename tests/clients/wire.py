@@ -43,12 +43,7 @@ def capture(lab: Lab, kind: str) -> str:
     tshark = lab.start(path.server, "tshark", "-q", "-l", "-F", "pcap", "-i", "veth_a", "-f", "udp port 4791", "-w",
                        str(file), settings=[])
     tshark.expect("Capturing on")
-    # "Capturing on" comes before the first packet would be seen; a packet of our own shows when it is.
-    def capturing():
-        path.client.shell("echo probe >/dev/udp/10.77.0.1/4791 2>/dev/null || true")
-        return file.exists()
-
-    wait_until(capturing, "capture file")
+    wait_until(file.exists, "capture file")  # made once the capture has begun
     rping(lab, path, "-S", "10000", count=20)
     wait_until(lambda: "DREP" in [message.get("name") for message in messages(file)], "captured DREP")
     tshark.signal(signal.SIGINT)

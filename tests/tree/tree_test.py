@@ -14,7 +14,7 @@ SOURCE = ROOT / "src"
 # The engines decide; others touch the world. All that these may include from outside of the project:
 ENGINES = ("base", "wire", "cm", "roce")
 ENGINE_HEADERS = {
-    "algorithm", "array", "bit", "bitset", "compare", "concepts", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
+    "algorithm", "array", "bit", "bitset", "cerrno", "compare", "concepts", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
     "deque", "functional", "initializer_list", "iterator", "limits", "list", "map", "memory", "numeric", "optional",
     "set", "span", "string", "string_view", "tuple", "type_traits", "unordered_map", "unordered_set", "utility",
     "variant", "vector", "tl/expected.hpp",
