@@ -132,6 +132,10 @@ void Core::on_gsi_packet(TimeNs now, const net::Datagram& datagram) {
     ++counters_.not_ours;
     return;
   }
+  if (info.source_port != port_.source_port() && host_.find_device_of(info.source, info.ifindex) != nullptr) {
+    ++counters_.not_the_node;
+    return;
+  }
   engine_.on_packet(now,
                     {.local = info.destination,
                      .remote = info.source,

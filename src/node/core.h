@@ -29,10 +29,11 @@ struct PacketCounters {
   std::uint64_t received = 0;
   std::uint64_t data = 0;  // for QPs other than 1
   std::uint64_t short_packet = 0;
-  std::uint64_t bad_icrc = 0;     // to QP 1
-  std::uint64_t solved_icrc = 0;  // right for some IPv4 identification; taken
-  std::uint64_t bad_gsi = 0;      // to QP 1, but no MAD of 256 bytes with its keys
-  std::uint64_t not_ours = 0;     // to QP 1 at an address that no device has: multicast, for instance
+  std::uint64_t bad_icrc = 0;      // to QP 1
+  std::uint64_t solved_icrc = 0;   // right for some IPv4 identification; taken
+  std::uint64_t bad_gsi = 0;       // to QP 1, but no MAD of 256 bytes with its keys
+  std::uint64_t not_ours = 0;      // to QP 1 at an address that no device has: multicast, for instance
+  std::uint64_t not_the_node = 0;  // to QP 1, from this host but not from this node: a program that speaks for it
 };
 
 class Core {

@@ -274,6 +274,25 @@ TEST_F(Nodes, ARequestFromOutsideThatClaimsALoopbackDestinationIsRejected) {
   EXPECT_EQ(b_.core.packet_counters().received, 1u);
 }
 
+TEST_F(Nodes, AProgramOfTheHostCannotSpeakForTheNode) {
+  listen(b_, kB);
+  cm::Engine liar(cm::Config{.random_key = {9, 9}});
+  ASSERT_TRUE(liar.connect(now_, {.path = {.local = kB, .remote = kB},
+                                  .ca_guid = 9,
+                                  .service_id = wire::ip_service_id(wire::PortSpace::kTcp, kPort),
+                                  .params = {.qpn = 17}}));
+  const auto packet = liar.poll_packet();
+  const auto port_of_program = network_.attach({}, 0xC0FF);
+  std::array<std::uint8_t, wire::kGsiPacketSize> bytes;
+  wire::DatagramInfo info{.source = kB, .destination = kB, .source_port = port_of_program->source_port()};
+  wire::emit_gsi_packet(info, 0, packet->mad, bytes);
+  const net::Datagram datagram{info, bytes};
+  port_of_program->send({&datagram, 1});
+  settle();
+  EXPECT_TRUE(b_.events.empty());
+  EXPECT_EQ(b_.core.packet_counters().not_the_node, 1u);
+}
+
 TEST_F(Nodes, EventsOfARequestBeforeItIsAcceptedAreNotDeliveredAndAcceptFails) {
   listen(b_, kB);
   const std::uint32_t active = start_connect(a_, kB);
