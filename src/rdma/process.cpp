@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <iterator>
+
+#include "wire/address.h"
 
 namespace ucm::rdma {
 namespace {
@@ -18,6 +20,12 @@ std::atomic<unsigned> generation{0};
 void on_fork_in_child() { generation.fetch_add(1, std::memory_order_relaxed); }
 
 std::uint8_t depth_limit(int device_limit) { return static_cast<std::uint8_t>(std::clamp(device_limit, 0, 255)); }
+
+wire::IpAddress address_of(const ibv_gid& gid) {
+  wire::IpAddress address;
+  std::copy(std::begin(gid.raw), std::end(gid.raw), address.bytes.begin());
+  return address;
+}
 
 }  // namespace
 
@@ -44,8 +52,9 @@ Device::Device(std::string device_name, ibv_context* opened, ibv_pd* shared_pd, 
 
 bool Device::has_gid(std::uint32_t index, const ibv_gid& gid) const {
   ibv_gid_entry entry{};
-  return ibv_query_gid_ex(verbs, kDevicePort, index, &entry, 0) == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
-         std::memcmp(entry.gid.raw, gid.raw, sizeof(gid.raw)) == 0;
+  if (ibv_query_gid_ex(verbs, kDevicePort, index, &entry, 0) != 0 || entry.gid_type != IBV_GID_TYPE_ROCE_V2) return false;
+  // The loopback device lists one address of 127.0.0.0/8 and has them all.
+  return address_of(entry.gid).is_same_host(address_of(gid));
 }
 
 Result<std::uint8_t> Device::gid_index(const ibv_gid& gid) {

@@ -44,6 +44,11 @@ struct IpAddress {
   constexpr bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
   constexpr bool is_multicast() const { return is_ipv4() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff; }
 
+  // The same address, or two of 127.0.0.0/8: whatever its device lists, each of these is this host.
+  constexpr bool is_same_host(const IpAddress& other) const {
+    return *this == other || (is_ipv4() && other.is_ipv4() && is_loopback() && other.is_loopback());
+  }
+
   constexpr auto operator<=>(const IpAddress&) const = default;
 };
 

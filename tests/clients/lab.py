@@ -249,10 +249,9 @@ class Lab:
 
     def path(self, kind: str) -> Path:
         """One of PATHS: the server is in `a`, the client in `b`, or both in one namespace."""
-        if kind in ("loopback4", "loopback6"):
+        if kind in LOOPBACK:
             space = self.namespace("a")
-            address = "127.0.0.1" if kind == "loopback4" else "::1"
-            return Path(space, space, address, address)
+            return Path(space, space, LOOPBACK[kind], LOOPBACK[kind])
         a, b = self.veth_pair()
         if kind == "own":
             return Path(a, a, "10.77.0.1", "10.77.0.1")
@@ -322,7 +321,9 @@ class Lab:
         wait_until(lambda: re.search(rf":{service_port}\b", self.status(space, user)), f"listener on {service_port}")
 
 
-PATHS = ("loopback4", "loopback6", "own", "veth4", "veth6", "link_local")
+# 127.0.0.2 is an address of this host that no interface lists.
+LOOPBACK = {"loopback4": "127.0.0.1", "loopback6": "::1", "loopback_other": "127.0.0.2"}
+PATHS = (*LOOPBACK, "own", "veth4", "veth6", "link_local")
 
 # Set in the environment of a test that made itself root of a user namespace.
 NESTED = "UCM_TEST_NESTED"

@@ -3,7 +3,6 @@
 import functools
 import re
 import signal
-import time
 
 from lab import PATHS, Failure, Lab, Path
 
@@ -76,13 +75,14 @@ def rping_sizes(lab: Lab, path: Path, user: str):
 
 
 def rping_many(lab: Lab, path: Path, user: str):
-    """One persistent server and 64 clients, a few milliseconds apart (closer, and Debian's rping mixes its IDs up)."""
+    """One persistent server and 64 clients, a few milliseconds apart: each starts once the one before is connected, since
+    Debian's rping overwrites the ID of a request that it has not accepted yet."""
     server = lab.ucm_run(path.server, "rping", "-s", "-P", "-a", path.bind_address, user=user)
     lab.wait_listening(path.server, RPING_PORT, user)
     clients = []
     for _ in range(64):
-        clients.append(lab.ucm_run(path.client, "rping", "-c", "-V", "-C", "10", "-a", path.address, user=user))
-        time.sleep(0.005)
+        clients.append(lab.ucm_run(path.client, "rping", "-c", "-d", "-V", "-C", "100", "-a", path.address, user=user))
+        clients[-1].expect("ESTABLISHED")
     for client in clients:
         client.succeed(RUN_S)
     if not server.running():
