@@ -30,6 +30,8 @@ def rping(lab: Lab, path: Path, *options: str, user: str = "root", count: int = 
     output = client.succeed(timeout_s)
     server.succeed()
     if "-v" in options:
+        # Standard error goes to the same file, now and then into the middle of a line.
+        output = output.replace("client DISCONNECT EVENT...\n", "")
         pings = len(re.findall(r"^ping data: rdma-ping-\d+: ", output, re.MULTILINE))
         if pings != count:
             raise Failure(f"rping printed {pings} pings, not {count}")
@@ -128,10 +130,15 @@ def rdma_client_case(lab: Lab, path: Path, user: str):
     rdma_client(lab, path, user)
 
 
+# What differs by path is the address and the packet size; what takes long need not be done on all of them.
+LONG = (("loopback4", "root"), ("loopback4", "user"), ("veth4", "root"), ("veth6", "user"))
+
 CASES = {}
 for kind in PATHS:
     for user in ("root", "user"):
         for name, function in (("rping", rping_sizes), ("rping_many", rping_many), ("ucmatose", ucmatose_many),
                                ("ucmatose_migrate", ucmatose_migrate), ("cmtime", cmtime_many),
                                ("rdma_client", rdma_client_case), ("small", everything_small)):
-            CASES[f"{name}.{kind}.{user}"] = on_path(function, kind, user)
+            case = on_path(function, kind, user)
+            if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):
+                CASES[f"{name}.{kind}.{user}"] = case
