@@ -126,7 +126,7 @@ def main() -> int:
     try:
         with lab.Lab(ROOT / "build") as space:
             rows = between_namespaces(space) if can_make_namespaces() else over_loopback(space)
-    except lab.Skipped as reason:
+    except (lab.Skipped, lab.Failure) as reason:
         print(f"demo: {reason}")
         return 1
     tell(rows)

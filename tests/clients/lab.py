@@ -267,7 +267,7 @@ class Lab:
     def executable(self, name: str) -> str:
         path = self.build / "bin" / name
         if not path.exists():
-            raise Skipped(f"{path} has not been built")
+            raise Failure(f"{path} has not been built")
         return str(path)
 
     def environment_settings(self) -> list[str]:
