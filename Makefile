@@ -38,9 +38,14 @@ demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
 	@scripts/demo.py
 
 .PHONY: test
-test: ## Build with GCC, Clang and the sanitizers, and run every test
+test: ## Build with GCC and Clang, and run every test
 	@scripts/setup.sh build demo test
-	@scripts/test.sh $(JOBS)
+	@scripts/test.sh compilers $(JOBS)
+
+.PHONY: sanitize
+sanitize: ## Build with ASan+UBSan and with TSan, and run the tests under them
+	@scripts/setup.sh build demo test
+	@scripts/test.sh sanitizers $(JOBS)
 
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole

@@ -1,8 +1,10 @@
 #!/bin/bash
-# What `make test` does after scripts/setup.sh: every compiler and sanitizer builds, every test runs. Ends with the
-# closing line of the longest run, the end-to-end tests of the normal build.
+# What `make test` and `make sanitize` do after scripts/setup.sh.
+#   test.sh compilers [JOBS]   both compilers build, every test runs; ends with the closing line of the end-to-end tests
+#   test.sh sanitizers [JOBS]  the builds with sanitizers and their tests
 set -euo pipefail
-jobs=${1:-$(nproc)}
+suite=$1
+jobs=${2:-$(nproc)}
 cd "$(dirname "$0")/.."
 
 step() {  # TITLE COMMAND…
@@ -26,11 +28,14 @@ check() {  # PRESET CTEST ARGUMENTS
   ctest --preset "$preset" -j "$jobs" "$@"
 }
 
-step "GCC: build" build release
-step "GCC: unit tests" check release -LE e2e
-step "Clang: build" build clang
-step "address and undefined-behaviour sanitizers: build" build asan
-step "address and undefined-behaviour sanitizers: tests" check asan
-step "thread sanitizer: build" build tsan
-step "thread sanitizer: tests" check tsan
-step "GCC: end-to-end tests" check release -L e2e
+if [[ $suite == sanitizers ]]; then
+  step "address and undefined-behaviour sanitizers: build" build asan
+  step "address and undefined-behaviour sanitizers: tests" check asan
+  step "thread sanitizer: build" build tsan
+  step "thread sanitizer: tests" check tsan
+else
+  step "GCC: build" build release
+  step "GCC: unit tests" check release -LE e2e
+  step "Clang: build" build clang
+  step "GCC: end-to-end tests" check release -L e2e
+fi
