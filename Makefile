@@ -59,7 +59,7 @@ install: build ## Install to $(DESTDIR)$(PREFIX)
 
 .PHONY: uninstall
 uninstall: ## Remove what `make install` with the same DESTDIR and PREFIX put there
-	@while read -r file; do rm -fv "$(DESTDIR)$$file"; done < build/install_manifest.txt
+	@while read -r file || [ -n "$$file" ]; do rm -fv "$(DESTDIR)$$file"; done < build/install_manifest.txt
 
 .PHONY: format
 format: ## Format the sources in place
