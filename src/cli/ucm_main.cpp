@@ -62,8 +62,10 @@ int stop_daemon() {
 CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand("run", "Run a program over UCM: ucm run [OPTIONS] -- PROGRAM [ARGUMENTS]");
   run->footer(
-      "The program gets UCM's librdmacm and libibverbs. A ucmd is started in the background when none answers; it leaves\n"
-      "by itself when it has been idle. The exit status is the program's; 125: ucm itself failed, 126: the program cannot\n"
+      "The program gets UCM's librdmacm and libibverbs. A ucmd is started in the background when none answers; it "
+      "leaves\n"
+      "by itself when it has been idle. The exit status is the program's; 125: ucm itself failed, 126: the program "
+      "cannot\n"
       "be run, 127: there is no such program.\n"
       "UCM_MODE=off in the environment runs the program with the system's libraries, UCM_MODE=embedded is --embedded,\n"
       "UCM_SOCKET names another ucmd.");

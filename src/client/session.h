@@ -45,7 +45,8 @@ class DataLink {
   virtual int wake_fd() const = 0;
   // Calls `sink` for each waiting packet (payload = BTH up to and including ICRC), at most `packets_max`; returns how
   // many. The spans are valid only during the call. One thread at a time.
-  virtual std::size_t poll(const std::function<void(const wire::DatagramInfo&, Bytes)>& sink, std::size_t packets_max) = 0;
+  virtual std::size_t poll(const std::function<void(const wire::DatagramInfo&, Bytes)>& sink,
+                           std::size_t packets_max) = 0;
   // Announces that the caller is going to sleep on wake_fd(). Returns false, and nothing is announced, when packets
   // wait already. After waking call wait_done().
   virtual bool wait_prepare() = 0;

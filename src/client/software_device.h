@@ -53,8 +53,9 @@ class SoftwareDevice {
   }
 
   // Takes in packets that have arrived, on the calling thread: what makes a program that polls its completion queues
-  // fast. When nothing has come for a while and the thread does nothing but poll, it sleeps for a moment or until packets
-  // come, so as not to keep the node and its peers from the processor. Does nothing while another thread holds the lock.
+  // fast. When nothing has come for a while and the thread does nothing but poll, it sleeps for a moment or until
+  // packets come, so as not to keep the node and its peers from the processor. Does nothing while another thread holds
+  // the lock.
   void serve();
 
   // The program is about to wait for an event: the helper takes packets in again.
@@ -131,14 +132,14 @@ class SoftwareDevice {
   std::mutex mutex_;
   roce::Engine engine_;
   net::UdpSender sender_;
-  bool unsent_ = false;              // there may be more to send than one turn may
-  std::uint32_t serve_calls_ = 0;    // since the helper last looked
-  TimeNs taken_at_ = 0;              // when packets last came in
-  TimeNs served_at_ = 0;             // when serve() was last called
-  bool standing_back_ = false;       // the helper sleeps and the link does not know
-  bool dozing_ = false;              // a thread in doze(): the link knows of it
-  TimeNs planned_wake_ = kNever;     // the earliest time that the helper has meant to wake at
-  TimeNs wakes_at_ = kAwake;         // when the helper wakes by itself; kAwake while it runs
+  bool unsent_ = false;            // there may be more to send than one turn may
+  std::uint32_t serve_calls_ = 0;  // since the helper last looked
+  TimeNs taken_at_ = 0;            // when packets last came in
+  TimeNs served_at_ = 0;           // when serve() was last called
+  bool standing_back_ = false;     // the helper sleeps and the link does not know
+  bool dozing_ = false;            // a thread in doze(): the link knows of it
+  TimeNs planned_wake_ = kNever;   // the earliest time that the helper has meant to wake at
+  TimeNs wakes_at_ = kAwake;       // when the helper wakes by itself; kAwake while it runs
   // Packets on their way to the socket: [batch_begin_, batch_end_) of datagrams_, whose bytes are in buffers_.
   std::size_t batch_begin_ = 0;
   std::size_t batch_end_ = 0;

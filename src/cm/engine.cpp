@@ -29,7 +29,7 @@ Engine::Engine(const Config& config) : config_(config), random_(config.random_ke
   config_.connections_max = std::min(config.connections_max, kConnectionsMax);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // Handles and tables.
 
 Engine::Slot Engine::slot_of(ConnectionId id) const {
@@ -108,7 +108,7 @@ void Engine::forget_peer(Slot slot) {
   by_remote_qp_.erase(remote_hash(c.path, c.remote_guid, c.remote_qpn), slot);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // The state machine.
 
 void Engine::arm(TimeNs now, Slot slot) {
@@ -248,7 +248,7 @@ void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep&
                 .ece_options = header.attribute_modifier};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // Commands.
 
 Result<ListenerId> Engine::listen(const ListenParams& params) {
@@ -373,11 +373,12 @@ std::optional<State> Engine::state(ConnectionId id) const {
   return connections_[slot].state;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // Events, packets, time.
 
 Event& Engine::push_event(Slot slot, EventType type, Bytes private_data) {
-  Event& event = events_.push();
+  Event& event = events_.push_reused();
+  event = Event{};
   event.type = type;
   event.connection = handle_of(slot);
   event.user = connections_[slot].user;
@@ -412,16 +413,16 @@ void Engine::report(Slot slot, EventType type, std::int32_t status, Bytes privat
 std::optional<Packet> Engine::poll_packet() {
   if (packets_.empty()) return std::nullopt;
   std::optional<Packet> packet = packets_.front();
-  packets_.pop();
+  packets_.pop_front();
   return packet;
 }
 
 std::optional<Event> Engine::poll_event() {
   // What was destroyed in the meantime has no events any more.
-  while (!events_.empty() && slot_of(events_.front().connection) == Connection::kNone) events_.pop();
+  while (!events_.empty() && slot_of(events_.front().connection) == Connection::kNone) events_.pop_front();
   if (events_.empty()) return std::nullopt;
   std::optional<Event> event = events_.front();
-  events_.pop();
+  events_.pop_front();
   return event;
 }
 
@@ -460,8 +461,8 @@ std::uint64_t Engine::state_hash() const {
     hash.add(timers_.deadline_of(slot));
     if (c.message != Connection::kNone) hash.add(Bytes(messages_[c.message]));
   }
-  for (std::size_t i = 0; i < packets_.size(); ++i) hash.add(Bytes(packets_[i].mad));
-  for (std::size_t i = 0; i < events_.size(); ++i) {
+  for (auto i = packets_.begin_index(); i != packets_.end_index(); ++i) hash.add(Bytes(packets_[i].mad));
+  for (auto i = events_.begin_index(); i != events_.end_index(); ++i) {
     hash.add(events_[i].type);
     hash.add(events_[i].connection);
     hash.add(events_[i].status);

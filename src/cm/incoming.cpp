@@ -76,7 +76,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
   ++counters_.unknown_attribute;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // Requests.
 
 // The order of the checks decides which reason the peer hears.  // Linux: same
@@ -192,7 +192,7 @@ void Engine::deliver_request(const Path& path, const wire::MadHeader& header, co
                 .ece_options = header.attribute_modifier};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --------------------------------------------------------------------------------------------------------------------
 // Messages of a connection.
 
 // By both comm IDs, the remote one 0 while it is not known, and only from the peer's address: a guessed ID is no use

@@ -26,7 +26,7 @@ template <class Message>
 const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, const Message& message,
                                 std::uint32_t attribute_modifier) {
   ++counters_.packets_sent;
-  Packet& packet = packets_.push();
+  Packet& packet = packets_.push_reused();
   packet.path = path;
   const wire::MadHeader header{
       .transaction_id = transaction_id, .attribute = Message::kAttribute, .attribute_modifier = attribute_modifier};
@@ -207,7 +207,7 @@ void Engine::send_again(Slot slot) {
   const Connection& c = connections_[slot];
   if (c.state == State::kDreqSent) return send_dreq(slot);
   ++counters_.packets_sent;
-  Packet& packet = packets_.push();
+  Packet& packet = packets_.push_reused();
   packet.path = c.path;
   packet.mad = messages_[c.message];
 }
@@ -224,7 +224,7 @@ void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const 
 void Engine::answer_class_port_info(const Path& path, Bytes mad) {
   constexpr std::uint16_t kStatusUnsupported = 0x000C;
   ++counters_.packets_sent;
-  Packet& packet = packets_.push();
+  Packet& packet = packets_.push_reused();
   packet.path = path;
   std::copy(mad.begin(), mad.end(), packet.mad.begin());
   auto header = *wire::MadHeader::parse(mad);

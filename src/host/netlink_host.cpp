@@ -251,7 +251,7 @@ void NetlinkHost::resolve_neighbor(std::uint32_t ifindex, const wire::IpAddress&
     std::memcpy(&to_ipv4.sin_addr, &address.bytes[12], 4);
     message.msg_name = &to_ipv4;
     message.msg_namelen = sizeof(to_ipv4);
-    in_pktinfo interface {};
+    in_pktinfo interface{};
     interface.ipi_ifindex = static_cast<int>(ifindex);
     add_control(IPPROTO_IP, IP_PKTINFO, interface);
     add_control(IPPROTO_IP, IP_TTL, 1);
@@ -262,7 +262,7 @@ void NetlinkHost::resolve_neighbor(std::uint32_t ifindex, const wire::IpAddress&
     std::memcpy(&to_ipv6.sin6_addr, address.bytes.data(), 16);
     message.msg_name = &to_ipv6;
     message.msg_namelen = sizeof(to_ipv6);
-    in6_pktinfo interface {};
+    in6_pktinfo interface{};
     interface.ipi6_ifindex = ifindex;
     add_control(IPPROTO_IPV6, IPV6_PKTINFO, interface);
     add_control(IPPROTO_IPV6, IPV6_HOPLIMIT, 1);

@@ -141,9 +141,9 @@ struct CmEvent {
   std::int32_t status = 0;
   std::uint32_t id = 0;         // kConnectRequest: the new ID
   std::uint32_t listen_id = 0;  // kConnectRequest only
-  CmPath path{};                  // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
-  CmQpParams qp{};                // kConnectRequest, kConnectResponse
-  CmConnParam conn{};             // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
+  CmPath path{};                // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
+  CmQpParams qp{};              // kConnectRequest, kConnectResponse
+  CmConnParam conn{};           // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
   std::array<std::uint32_t, 16> reserved{};
 };
 

@@ -21,10 +21,8 @@ Core::Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, c
       engine_(cm::Config{.random_key = key}),
       random_(RandomKey{key[1], key[0]}) {
   host_.observe({.devices_changed = [this] { on_devices_changed(); },
-                 .neighbor_changed =
-                     [this](std::uint32_t ifindex, const wire::IpAddress& address) {
-                       check_neighbor({ifindex, address});
-                     }});
+                 .neighbor_changed = [this](std::uint32_t ifindex,
+                                            const wire::IpAddress& address) { check_neighbor({ifindex, address}); }});
 }
 
 RdmaId* Core::find(std::uint32_t id) {

@@ -74,11 +74,10 @@ int fill_from_resolver(const char* node, const char* service, const rdma_addrinf
   const bool passive = (hints.ai_flags & RAI_PASSIVE) != 0;
   info.ai_family = found->ai_family;
   set_transport(info, hints, found->ai_socktype, found->ai_protocol);
-  const bool copied =
-      passive ? copy_address(info.ai_src_addr, info.ai_src_len, found->ai_addr, found->ai_addrlen) &&
-                    copy_name(info.ai_src_canonname, found->ai_canonname)
-              : copy_address(info.ai_dst_addr, info.ai_dst_len, found->ai_addr, found->ai_addrlen) &&
-                    copy_name(info.ai_dst_canonname, found->ai_canonname);
+  const bool copied = passive ? copy_address(info.ai_src_addr, info.ai_src_len, found->ai_addr, found->ai_addrlen) &&
+                                    copy_name(info.ai_src_canonname, found->ai_canonname)
+                              : copy_address(info.ai_dst_addr, info.ai_dst_len, found->ai_addr, found->ai_addrlen) &&
+                                    copy_name(info.ai_dst_canonname, found->ai_canonname);
   return copied ? 0 : EAI_MEMORY;
 }
 

@@ -136,9 +136,7 @@ Result<void> EventChannel::wait_for_token() {
   return fail(error == 0 ? EIO : error, "no event");
 }
 
-void EventChannel::put_tokens(std::uint64_t count) {
-  static_cast<void>(!write(fd, &count, sizeof(count)));
-}
+void EventChannel::put_tokens(std::uint64_t count) { static_cast<void>(!write(fd, &count, sizeof(count))); }
 
 void EventChannel::take_back_tokens(std::size_t count) {
   // Without waiting, whatever the mode of fd. A token that is not there yet, or a kernel that cannot do this, leaves a

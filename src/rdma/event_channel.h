@@ -91,7 +91,7 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   Taken take(std::unique_ptr<Event>& event, ipc::CmEvent& cause);
 
   // With mutex_ held:
-  bool fetch();      // moves one event from the link to pending_; false when there is none
+  bool fetch();  // moves one event from the link to pending_; false when there is none
   void fetch_all();
   void tell_node_lost();
 

@@ -363,11 +363,11 @@ Result<void> Id::accept(const rdma_conn_param* param) {
     if (phase_ != Phase::kRequested) return fail(EINVAL, std::string("cannot accept: ") + rules_of(phase_).name);
     const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
     const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
-    qp_params_.responder_resources =
-        most_resources ? std::min(qp_params_.responder_resources, device_->responder_resources_max)
-                       : param->responder_resources;
-    qp_params_.initiator_depth = most_depth ? std::min(qp_params_.initiator_depth, device_->initiator_depth_max)
-                                            : param->initiator_depth;
+    qp_params_.responder_resources = most_resources
+                                         ? std::min(qp_params_.responder_resources, device_->responder_resources_max)
+                                         : param->responder_resources;
+    qp_params_.initiator_depth =
+        most_depth ? std::min(qp_params_.initiator_depth, device_->initiator_depth_max) : param->initiator_depth;
     connection->responder_resources = qp_params_.responder_resources;
     connection->initiator_depth = qp_params_.initiator_depth;
     remote = remote_ece_;
@@ -474,7 +474,7 @@ void Id::set_endpoint_qp(ibv_pd* protection_domain, const ibv_qp_init_attr& attr
   endpoint_qp_ = attributes;
 }
 
-// --- What is known of the connection -----------------------------------------------------------------------------------
+// --- What is known of the connection --------------------------------------------------------------------------------
 
 Result<void> Id::attach_device(std::uint32_t ifindex) {
   const auto device = Devices::instance().by_ifindex(ifindex);

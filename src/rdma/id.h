@@ -80,8 +80,8 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   std::optional<ipc::CmEventType> event_when_node_lost();
 
  private:
-  Id(std::shared_ptr<EventChannel> event_channel, void* user_context, rdma_port_space port_space,
-     ibv_qp_type type, std::uint32_t node_handle);
+  Id(std::shared_ptr<EventChannel> event_channel, void* user_context, rdma_port_space port_space, ibv_qp_type type,
+     std::uint32_t node_handle);
 
   // Commands.
   std::shared_ptr<EventChannel> current_channel();

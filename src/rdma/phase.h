@@ -19,10 +19,10 @@ enum class Phase : std::uint8_t {
   kResolvingRoute,
   kRouteResolved,
   kListening,
-  kConnecting,     // REQ sent
-  kResponded,      // REP received by an ID without a QP; rdma_establish comes next
-  kRequested,      // made by a CONNECT_REQUEST, not accepted yet
-  kAccepting,      // REP sent
+  kConnecting,  // REQ sent
+  kResponded,   // REP received by an ID without a QP; rdma_establish comes next
+  kRequested,   // made by a CONNECT_REQUEST, not accepted yet
+  kAccepting,   // REP sent
   kEstablished,
   kDisconnecting,  // rdma_disconnect called
   kClosed,         // rejected, unreachable, disconnected, failed: only destruction is left

@@ -52,7 +52,8 @@ Device::Device(std::string device_name, ibv_context* opened, ibv_pd* shared_pd, 
 
 bool Device::has_gid(std::uint32_t index, const ibv_gid& gid) const {
   ibv_gid_entry entry{};
-  if (ibv_query_gid_ex(verbs, kDevicePort, index, &entry, 0) != 0 || entry.gid_type != IBV_GID_TYPE_ROCE_V2) return false;
+  if (ibv_query_gid_ex(verbs, kDevicePort, index, &entry, 0) != 0 || entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+    return false;
   // The loopback device lists one address of 127.0.0.0/8 and has them all.
   return address_of(entry.gid).is_same_host(address_of(gid));
 }

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ring_queue.h"
 #include "roce/completion_queue.h"
 #include "roce/engine.h"
 #include "roce/limits.h"
 #include "roce/memory.h"
-#include "roce/ring_queue.h"
 
 namespace ucm::roce {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/deadline_heap.h"
+#include "base/ring_queue.h"
 #include "roce/completion_queue.h"
 #include "roce/core.h"
 #include "roce/limits.h"
@@ -13,7 +14,6 @@
 #include "roce/packet.h"
 #include "roce/queue_pair.h"
 #include "roce/receive_queue.h"
-#include "roce/ring_queue.h"
 #include "wire/icrc.h"
 
 namespace ucm::roce {

@@ -238,7 +238,8 @@ void QueuePair::flush_receives() {
 
 // Linux: an RC QP hears only its peer.
 bool QueuePair::accepts_from(const wire::DatagramInfo& info) const {
-  return info.source.is_same_host(attributes_.address.remote) && info.destination.is_same_host(attributes_.address.local);
+  return info.source.is_same_host(attributes_.address.remote) &&
+         info.destination.is_same_host(attributes_.address.local);
 }
 
 void QueuePair::on_packet(TimeNs now, const wire::DatagramInfo& info, const Packet& packet) {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ring_queue.h"
 #include "roce/engine.h"
-#include "roce/ring_queue.h"
 
 namespace ucm::roce {
 

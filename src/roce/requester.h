@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/ring_queue.h"
 #include "base/time.h"
 #include "roce/core.h"
 #include "roce/engine.h"
 #include "roce/packet.h"
-#include "roce/ring_queue.h"
 #include "roce/send_queue.h"
 #include "roce/window.h"
 

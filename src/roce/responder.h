@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
+#include "base/ring_queue.h"
 #include "roce/core.h"
 #include "roce/engine.h"
 #include "roce/packet.h"
 #include "roce/receive_queue.h"
-#include "roce/ring_queue.h"
 
 namespace ucm::roce {
 

@@ -24,8 +24,12 @@ class Buffer {
     require(region_ != nullptr, "rdma_reg_msgs");
   }
   ~Buffer() { rdma_dereg_mr(region_); }
-  void receive(rdma_cm_id* id) { succeed(rdma_post_recv(id, nullptr, message.data(), message.size(), region_), "recv"); }
-  void send(rdma_cm_id* id) { succeed(rdma_post_send(id, nullptr, message.data(), message.size(), region_, 0), "send"); }
+  void receive(rdma_cm_id* id) {
+    succeed(rdma_post_recv(id, nullptr, message.data(), message.size(), region_), "recv");
+  }
+  void send(rdma_cm_id* id) {
+    succeed(rdma_post_send(id, nullptr, message.data(), message.size(), region_, 0), "send");
+  }
 
   Message message{};
 

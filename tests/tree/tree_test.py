@@ -19,7 +19,7 @@ ENGINE_HEADERS = {
     "set", "span", "string", "string_view", "tuple", "type_traits", "unordered_map", "unordered_set", "utility",
     "variant", "vector", "tl/expected.hpp",
     # Error codes of refused calls; remote atomics on memory that a program's threads use as well.
-    "cerrno", "atomic",
+    "atomic",
     # Intrinsics for the CRC.
     "immintrin.h", "wmmintrin.h", "smmintrin.h", "emmintrin.h", "arm_acle.h", "arm_neon.h",
 }

@@ -15,7 +15,6 @@
 #include "rdma/process.h"
 #include "wire/cm_messages.h"
 
-using ucm::fail;
 using ucm::Result;
 using ucm::rdma::Event;
 using ucm::rdma::EventChannel;
@@ -147,7 +146,7 @@ int rdma_set_option(rdma_cm_id* id, int level, int optname, void* optval, size_t
   return guarded(__func__, [&] { return Id::from(*id).set_option(level, optname, optval, optlen); });
 }
 
-// --- Addresses and routes ---------------------------------------------------------------------------------------------
+// --- Addresses and routes -------------------------------------------------------------------------------------------
 
 int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
   return guarded(__func__, [&] { return Id::from(*id).bind_addr(addr); });
@@ -171,7 +170,7 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
 
 void rdma_freeaddrinfo(rdma_addrinfo* res) { ucm::rdma::free_address_info(res); }
 
-// --- Connections ------------------------------------------------------------------------------------------------------
+// --- Connections ----------------------------------------------------------------------------------------------------
 
 int rdma_listen(rdma_cm_id* id, int backlog) {
   return guarded(__func__, [&] { return Id::from(*id).listen(backlog); });
@@ -216,7 +215,7 @@ int rdma_disconnect(rdma_cm_id* id) {
   return guarded(__func__, [&] { return Id::from(*id).disconnect(); });
 }
 
-// --- QPs and SRQs -----------------------------------------------------------------------------------------------------
+// --- QPs and SRQs ---------------------------------------------------------------------------------------------------
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
   if (qp_init_attr == nullptr) return invalid(__func__, "no QP attributes");
@@ -267,11 +266,10 @@ int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
 
 int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
   if (id == nullptr || ece == nullptr) return invalid(__func__, "no ID or no place for the ECE");
-  return guarded(
-      __func__, [&] { return Id::from(*id).remote_ece(); }, [&](const auto& remote) { *ece = *remote; });
+  return guarded(__func__, [&] { return Id::from(*id).remote_ece(); }, [&](const auto& remote) { *ece = *remote; });
 }
 
-// --- Endpoints and devices --------------------------------------------------------------------------------------------
+// --- Endpoints and devices ------------------------------------------------------------------------------------------
 
 int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
   if (id == nullptr || res == nullptr) return invalid(__func__, "no place for the ID or no address");
@@ -314,7 +312,7 @@ ibv_context** rdma_get_devices(int* num_devices) {
 
 void rdma_free_devices(ibv_context** list) { std::free(list); }
 
-// --- Multicast --------------------------------------------------------------------------------------------------------
+// --- Multicast ------------------------------------------------------------------------------------------------------
 
 int rdma_join_multicast(rdma_cm_id*, sockaddr*, void*) { return unsupported_multicast(__func__); }
 

@@ -87,9 +87,8 @@ Cq* create(ibv_context* context, std::uint32_t entries, void* cq_context, ibv_co
   }
   auto cq = std::make_unique<Cq>();
   client::SoftwareDevice& software = software_of(context);
-  const auto id = software.inspect([&](roce::Engine& engine) {
-    return engine.create_cq(entries, reinterpret_cast<std::uintptr_t>(cq.get()));
-  });
+  const auto id = software.inspect(
+      [&](roce::Engine& engine) { return engine.create_cq(entries, reinterpret_cast<std::uintptr_t>(cq.get())); });
   if (!id) return null_with_errno(id.error().code);
   cq->id = *id;
   cq->context = context;
@@ -140,8 +139,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
     return null_with_errno(EOPNOTSUPP);
   }
   if ((attributes->wc_flags & ~std::uint64_t{IBV_WC_STANDARD_FLAGS}) != 0) return null_with_errno(EOPNOTSUPP);
-  Cq* const cq = create(context, attributes->cqe, attributes->cq_context, attributes->channel,
-                        attributes->comp_vector);
+  Cq* const cq = create(context, attributes->cqe, attributes->cq_context, attributes->channel, attributes->comp_vector);
   if (cq != nullptr) install_readers(*cq);
   return cq;
 }
@@ -154,8 +152,8 @@ extern "C" {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel, int vector) {
   if (entries <= 0 || vector < 0) return null_with_errno(EINVAL);
-  Cq* const cq = create(context, static_cast<std::uint32_t>(entries), cq_context, channel,
-                        static_cast<std::uint32_t>(vector));
+  Cq* const cq =
+      create(context, static_cast<std::uint32_t>(entries), cq_context, channel, static_cast<std::uint32_t>(vector));
   return cq != nullptr ? cq->plain() : nullptr;
 }
 

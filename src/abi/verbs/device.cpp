@@ -62,8 +62,8 @@ Result<std::vector<Device*>> find_devices() {
   std::vector<Device*> devices;
   for (const host::Device& interface : *found) {
     const std::string name = "ucm_" + interface.interface_name;
-    const auto same = std::ranges::find_if(
-        known.devices, [&](const auto& device) { return device->device.name == name; });
+    const auto same =
+        std::ranges::find_if(known.devices, [&](const auto& device) { return device->device.name == name; });
     if (same != known.devices.end()) {
       (*same)->update(interface);
       devices.push_back(same->get());
@@ -333,8 +333,8 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
   return 0;
 }
 
-ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t entries_max,
-                             std::uint32_t flags, std::size_t entry_size) {
+ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t entries_max, std::uint32_t flags,
+                             std::size_t entry_size) {
   if (flags != 0) return -EOPNOTSUPP;
   const ucm::host::Device device = Context::from(context)->owner->snapshot();
   if (entries_max < device.addresses.size()) return -EINVAL;

@@ -1,4 +1,5 @@
 // Structures as the kernel's user-verbs interface lays them out, to and from the verbs ones.
+#include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 
@@ -6,7 +7,6 @@
 #include <cstring>
 
 #include "abi/verbs/objects.h"
-#include <infiniband/sa.h>
 
 extern "C" {
 

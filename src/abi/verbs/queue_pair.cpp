@@ -207,8 +207,8 @@ Result<void> modify(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   if (const int error = check_attributes(attributes, mask, current->state); error != 0) {
     return fail(error, "bad QP attributes");
   }
-  const bool leads_on = (mask & IBV_QP_STATE) != 0 && attributes.qp_state != IBV_QPS_RESET &&
-                        attributes.qp_state != IBV_QPS_ERR;
+  const bool leads_on =
+      (mask & IBV_QP_STATE) != 0 && attributes.qp_state != IBV_QPS_RESET && attributes.qp_state != IBV_QPS_ERR;
   if (leads_on && software.lost()) return fail(EIO, "the node is gone");
   const auto wanted = engine_attributes(*Context::from(qp.qp_base.context), attributes, mask);
   if (!wanted) return tl::unexpected(wanted.error());
@@ -284,8 +284,8 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_
 int ibv_destroy_qp(ibv_qp* qp) {
   Qp* const ours = Qp::from(qp);
   ucm::client::SoftwareDevice& software = software_of(qp->context);
-  const auto done = software.execute(
-      [&](ucm::roce::Engine& engine, ucm::TimeNs now) { return engine.destroy_qp(now, qp->qp_num); });
+  const auto done =
+      software.execute([&](ucm::roce::Engine& engine, ucm::TimeNs now) { return engine.destroy_qp(now, qp->qp_num); });
   if (!done) return done.error().code;
   software.session().free_qpn(qp->qp_num);
   retire_qp_events(*ours);

@@ -6,8 +6,7 @@ namespace ucm::abi::verbs {
 namespace {
 
 bool within_limits(const ibv_srq_attr& attributes) {
-  return attributes.max_wr > 0 && attributes.max_wr <= roce::kWorkRequestsMax &&
-         attributes.max_sge <= roce::kSgeMax;
+  return attributes.max_wr > 0 && attributes.max_wr <= roce::kWorkRequestsMax && attributes.max_sge <= roce::kSgeMax;
 }
 
 Srq* create(ibv_pd* pd, void* srq_context, const ibv_srq_attr& attributes) {

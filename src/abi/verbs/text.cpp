@@ -65,14 +65,7 @@ constexpr const char* kStatusNames[] = {
 static_assert(std::size(kStatusNames) == IBV_WC_TM_RNDV_INCOMPLETE + 1);
 
 constexpr const char* kNodeNames[] = {
-    "unknown node type",
-    "channel adapter",
-    "switch",
-    "router",
-    "RNIC",
-    "usNIC",
-    "usNIC over UDP",
-    "unspecified",
+    "unknown node type", "channel adapter", "switch", "router", "RNIC", "usNIC", "usNIC over UDP", "unspecified",
 };
 static_assert(std::size(kNodeNames) == IBV_NODE_UNSPECIFIED + 1);
 
@@ -89,18 +82,18 @@ struct Rate {
   int megabits_per_second;
 };
 constexpr Rate kRates[] = {
-    {IBV_RATE_2_5_GBPS, 1, 2500},     {IBV_RATE_5_GBPS, 2, 5000},       {IBV_RATE_10_GBPS, 4, 10000},
-    {IBV_RATE_20_GBPS, 8, 20000},     {IBV_RATE_30_GBPS, 12, 30000},    {IBV_RATE_40_GBPS, 16, 40000},
-    {IBV_RATE_60_GBPS, 24, 60000},    {IBV_RATE_80_GBPS, 32, 80000},    {IBV_RATE_120_GBPS, 48, 120000},
-    {IBV_RATE_14_GBPS, 0, 14062},     {IBV_RATE_56_GBPS, 0, 56250},     {IBV_RATE_112_GBPS, 0, 112500},
-    {IBV_RATE_168_GBPS, 0, 168750},   {IBV_RATE_25_GBPS, 0, 25781},     {IBV_RATE_100_GBPS, 0, 103125},
-    {IBV_RATE_200_GBPS, 0, 206250},   {IBV_RATE_300_GBPS, 0, 309375},   {IBV_RATE_28_GBPS, 0, 28125},
-    {IBV_RATE_50_GBPS, 0, 53125},     {IBV_RATE_400_GBPS, 0, 425000},   {IBV_RATE_600_GBPS, 0, 637500},
-    {IBV_RATE_800_GBPS, 0, 850000},   {IBV_RATE_1200_GBPS, 0, 1275000},
+    {IBV_RATE_2_5_GBPS, 1, 2500},   {IBV_RATE_5_GBPS, 2, 5000},       {IBV_RATE_10_GBPS, 4, 10000},
+    {IBV_RATE_20_GBPS, 8, 20000},   {IBV_RATE_30_GBPS, 12, 30000},    {IBV_RATE_40_GBPS, 16, 40000},
+    {IBV_RATE_60_GBPS, 24, 60000},  {IBV_RATE_80_GBPS, 32, 80000},    {IBV_RATE_120_GBPS, 48, 120000},
+    {IBV_RATE_14_GBPS, 0, 14062},   {IBV_RATE_56_GBPS, 0, 56250},     {IBV_RATE_112_GBPS, 0, 112500},
+    {IBV_RATE_168_GBPS, 0, 168750}, {IBV_RATE_25_GBPS, 0, 25781},     {IBV_RATE_100_GBPS, 0, 103125},
+    {IBV_RATE_200_GBPS, 0, 206250}, {IBV_RATE_300_GBPS, 0, 309375},   {IBV_RATE_28_GBPS, 0, 28125},
+    {IBV_RATE_50_GBPS, 0, 53125},   {IBV_RATE_400_GBPS, 0, 425000},   {IBV_RATE_600_GBPS, 0, 637500},
+    {IBV_RATE_800_GBPS, 0, 850000}, {IBV_RATE_1200_GBPS, 0, 1275000},
 };
 
 template <class Value>
-const Rate* find_rate(Value Rate::*member, Value value) {
+const Rate* find_rate(Value Rate::* member, Value value) {
   const auto* found = std::ranges::find(kRates, value, member);
   return found == std::end(kRates) ? nullptr : found;
 }
@@ -112,9 +105,7 @@ extern "C" {
 const char* ibv_event_type_str(ibv_event_type event) { return name_of(kEventNames, event, "unknown event"); }
 const char* ibv_wc_status_str(ibv_wc_status status) { return name_of(kStatusNames, status, "unknown status"); }
 const char* ibv_node_type_str(ibv_node_type type) { return name_of(kNodeNames, type, kNodeNames[0]); }
-const char* ibv_port_state_str(ibv_port_state state) {
-  return name_of(kPortStateNames, state, "invalid state");
-}
+const char* ibv_port_state_str(ibv_port_state state) { return name_of(kPortStateNames, state, "invalid state"); }
 
 int ibv_rate_to_mult(ibv_rate rate) {
   const Rate* found = find_rate(&Rate::rate, rate);

@@ -54,8 +54,7 @@ class Side {
  public:
   static constexpr std::size_t kBytes = 1 << 20;
 
-  Side(ibv_pd* pd, ibv_qp_type type, ibv_comp_channel* channel = nullptr, ibv_srq* srq = nullptr)
-      : bytes(kBytes) {
+  Side(ibv_pd* pd, ibv_qp_type type, ibv_comp_channel* channel = nullptr, ibv_srq* srq = nullptr) : bytes(kBytes) {
     cq = ibv_create_cq(pd->context, 256, this, channel, 0);
     EXPECT_NE(cq, nullptr);
     ibv_qp_init_attr init{};
@@ -65,8 +64,8 @@ class Side {
     init.qp_type = type;
     qp = ibv_create_qp(pd, &init);
     EXPECT_NE(qp, nullptr);
-    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                       IBV_ACCESS_REMOTE_ATOMIC;
+    const int access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     mr = ibv_reg_mr(pd, bytes.data(), bytes.size(), access);
     EXPECT_NE(mr, nullptr);
   }
@@ -134,7 +133,6 @@ class Side {
   ibv_cq* cq = nullptr;
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
-
 };
 
 inline ibv_ah_attr route_to(ibv_context* context, std::uint8_t gid_index) {

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 
 #include "base/deadline_heap.h"
 #include "base/random.h"
+#include "base/ring_queue.h"
 
 namespace ucm {
 namespace {
@@ -55,6 +57,30 @@ TEST(DeadlineHeap, AgreesWithASortedMapUnderRandomOperations) {
     }
     ASSERT_EQ(heap.size(), model.size());
     ASSERT_EQ(heap.deadline_of(key), model.contains(key) ? model[key] : kNever);
+  }
+}
+
+TEST(RingQueue, KeepsOrderAcrossGrowthAndWrapping) {
+  Random random(6);
+  RingQueue<int> queue;
+  std::deque<int> model;
+  for (int step = 0; step < 20000; ++step) {
+    if (random.chance(3, 5)) {
+      queue.push(step);
+      model.push_back(step);
+    } else if (!model.empty()) {
+      ASSERT_EQ(queue.front(), model.front());
+      queue.pop_front();
+      model.pop_front();
+    }
+    ASSERT_EQ(queue.size(), model.size());
+    if (model.size() > 100) {
+      while (!model.empty()) {
+        ASSERT_EQ(queue.front(), model.front());
+        queue.pop_front();
+        model.pop_front();
+      }
+    }
   }
 }
 

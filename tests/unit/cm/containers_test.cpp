@@ -1,10 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <map>
 
 #include "base/random.h"
-#include "cm/ring_queue.h"
 #include "cm/slab.h"
 #include "cm/slot_table.h"
 
@@ -31,37 +29,6 @@ TEST(SlotTable, AgreesWithAMapUnderRandomOperationsAndCollidingHashes) {
     const auto found = table.find(probe_hash, [&](std::uint32_t candidate) { return candidate == probe; });
     ASSERT_EQ(found, model.contains(probe) ? probe : SlotTable::kNone);
   }
-}
-
-TEST(RingQueue, KeepsOrderAcrossGrowthAndWrapping) {
-  Random random(6);
-  RingQueue<int> queue;
-  std::deque<int> model;
-  for (int step = 0; step < 20000; ++step) {
-    if (random.chance(3, 5)) {
-      queue.push() = step;
-      model.push_back(step);
-    } else if (!model.empty()) {
-      ASSERT_EQ(queue.front(), model.front());
-      queue.pop();
-      model.pop_front();
-    }
-    ASSERT_EQ(queue.size(), model.size());
-    if (model.size() > 100) {
-      while (!model.empty()) {
-        ASSERT_EQ(queue.front(), model.front());
-        queue.pop();
-        model.pop_front();
-      }
-    }
-  }
-}
-
-TEST(RingQueue, PushGivesAFreshElement) {
-  RingQueue<std::array<int, 2>> queue;
-  queue.push() = {1, 2};
-  queue.pop();
-  for (int i = 0; i < 40; ++i) EXPECT_EQ(queue.push(), (std::array<int, 2>{}));
 }
 
 TEST(Slab, ReusesTheLastOneGivenBack) {

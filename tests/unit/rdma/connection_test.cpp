@@ -121,8 +121,8 @@ TEST_F(ConnectionTest, TransitionsCarryTheAttributesOfTheConnection) {
   const auto& [init_qpn, init, init_mask] = transitions[1];
   EXPECT_EQ(init_qpn, id->qp->qp_num);
   EXPECT_EQ(init_mask, 0x39);
-  EXPECT_EQ(init.qp_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                                        IBV_ACCESS_REMOTE_ATOMIC));
+  EXPECT_EQ(init.qp_access_flags,
+            static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
   const auto& [rtr_qpn, rtr, rtr_mask] = transitions[2];
   EXPECT_EQ(rtr_mask, 0x129181);
   EXPECT_EQ(rtr.dest_qp_num, 0xABCU);

@@ -116,9 +116,9 @@ TEST_F(EventChannelTest, DestroyWaitsUntilDeliveredEventsAreAcknowledged) {
 }
 
 TEST_F(EventChannelTest, SignalWithoutRestartInterruptsTheWait) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) {};
-  struct sigaction before {};
+  struct sigaction before{};
   sigaction(SIGUSR1, &action, &before);
   std::atomic<bool> done{false};
   int error = 0;

@@ -19,8 +19,10 @@ class InterfaceTest : public RdmaTest {
 };
 
 TEST_F(InterfaceTest, PortSpacesDecideTheQpType) {
-  for (const auto& [port_space, qp_type] :
-       {std::pair{RDMA_PS_TCP, IBV_QPT_RC}, {RDMA_PS_IB, IBV_QPT_RC}, {RDMA_PS_UDP, IBV_QPT_UD}, {RDMA_PS_IPOIB, IBV_QPT_UD}}) {
+  for (const auto& [port_space, qp_type] : {std::pair{RDMA_PS_TCP, IBV_QPT_RC},
+                                            {RDMA_PS_IB, IBV_QPT_RC},
+                                            {RDMA_PS_UDP, IBV_QPT_UD},
+                                            {RDMA_PS_IPOIB, IBV_QPT_UD}}) {
     rdma_cm_id* id = make_id(port_space);
     EXPECT_EQ(id->qp_type, qp_type);
     EXPECT_EQ(id->ps, port_space);

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace ucm::roce {
+namespace ucm {
 
 template <class T>
 class RingQueue {
@@ -75,4 +75,4 @@ class RingQueue {
   std::uint64_t end_ = 0;
 };
 
-}  // namespace ucm::roce
+}  // namespace ucm
