@@ -22,7 +22,8 @@ bool fits_24_bits(std::uint32_t value) { return value <= wire::kMask24; }
 
 }  // namespace
 
-Engine::Engine(const Config& config) : config_(config), random_(config.random_key) {
+Engine::Engine(const Config& config)
+    : config_(config), random_(config.random_key), peers_(config.random_key, config.recovery) {
   UCM_CHECK(config.shard < 16);
   UCM_CHECK(config.cm_response_timeout < 32 && config.max_cm_retries < 16);
   UCM_CHECK(config.mra_service_timeout < 32 && config.target_ack_delay < 32);
@@ -111,15 +112,57 @@ void Engine::forget_peer(Slot slot) {
 // --------------------------------------------------------------------------------------------------------------------
 // The state machine.
 
+void Engine::begin_exchange(TimeNs now, Slot slot, const Mad& mad) {
+  Connection& c = connections_[slot];
+  UCM_CHECK(c.exchange == Connection::kNone);
+  c.exchange = exchanges_.take();
+  const Peers::Index peer = peers_.find(c.path);
+  exchanges_[c.exchange] = {.mad = mad,
+                            .sent_at = now,
+                            .give_up_at = now + (1 + c.retries_max) * duration(c.retry_interval_ms),
+                            .wait = peers_.first_wait(peer),
+                            .peer = peer};
+  arm(now, slot);
+}
+
+void Engine::end_exchange(Slot slot) {
+  Connection& c = connections_[slot];
+  if (c.exchange == Connection::kNone) return;
+  exchanges_.give_back(c.exchange);
+  c.exchange = Connection::kNone;
+  timers_.remove(slot);
+}
+
 void Engine::arm(TimeNs now, Slot slot) {
   const Connection& c = connections_[slot];
-  std::uint32_t wait_ms = c.retry_interval_ms;
-  if (c.state == State::kMraReqReceived || c.state == State::kMraRepReceived) {
-    wait_ms = milliseconds(from_peer(c.mra_service_timeout)) + milliseconds(from_peer(c.ack_timeout));
-  } else if (c.state == State::kTimewait) {
-    wait_ms = milliseconds(from_peer(c.ack_timeout));
-  }
-  timers_.set(slot, now + duration(wait_ms));
+  const Exchange& exchange = exchanges_[c.exchange];
+  // Not from the random sequence: what others do does not change when this message is repeated.
+  const std::uint64_t draw = siphash24(config_.random_key, std::uint64_t{c.local_comm_id} << 32 | exchange.repetitions);
+  const TimeNs spread = exchange.wait * config_.recovery.jitter_percent / 100;
+  const TimeNs jitter = static_cast<TimeNs>(draw % static_cast<std::uint64_t>(2 * spread + 1)) - spread;
+  timers_.set(slot, std::min(now + exchange.wait + jitter, exchange.give_up_at));
+}
+
+void Engine::wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout) {
+  Connection& c = connections_[slot];
+  Exchange& exchange = exchanges_[c.exchange];
+  const TimeNs gone_by = (now - exchange.sent_at) / duration(c.retry_interval_ms);
+  const TimeNs left = 1 + std::max<TimeNs>(c.retries_max - gone_by, 0);
+  exchange.give_up_at =
+      now + left * duration(milliseconds(from_peer(service_timeout)) + milliseconds(from_peer(c.ack_timeout)));
+  // A REQ that has arrived will be answered by a REP, which has a timer of its own; an RTU has none, and only the REP
+  // brings it back. So the REP goes on as before.
+  if (c.active) exchange.wait = config_.recovery.longest_backoff;
+  arm(now, slot);
+}
+
+void Engine::learn_from_answer(TimeNs now, Slot slot, const wire::MadHeader& header, State awaited,
+                               State awaited_longer) {
+  const Connection& c = connections_[slot];
+  if (c.state != awaited && c.state != awaited_longer) return;
+  const Exchange& exchange = exchanges_[c.exchange];
+  const Peers::Index peer = exchange.peer != Peers::kNone ? exchange.peer : peers_.find_or_add(c.path);
+  peers_.answered(peer, now - exchange.sent_at, header.reserved == kUcmMark);
 }
 
 void Engine::enter(TimeNs now, Slot slot, State next) {
@@ -127,11 +170,11 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
   const State before = c.state;
   if (next == before) return;
   c.state = next;
-  if (!retransmits(next) || next == State::kDreqSent) drop_message(slot);
+  if (!retransmits(next)) end_exchange(slot);
   if (occupies_peer(before) && !occupies_peer(next) && c.remote_comm_id != 0) forget_peer(slot);
-  if (retransmits(next) || next == State::kTimewait) {
-    arm(now, slot);
-  } else {
+  if (next == State::kTimewait) {
+    timers_.set(slot, now + duration(milliseconds(from_peer(c.ack_timeout))));
+  } else if (before == State::kTimewait) {
     timers_.remove(slot);
   }
   if (next == State::kGone) {
@@ -171,8 +214,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.rejected_stale;
       return reject_stale_rep(slot, *stimulus.header, *stimulus.rep);
     case Action::kWaitLonger:
-      c.mra_service_timeout = stimulus.service_timeout;
-      return;
+      return wait_longer(stimulus.now, slot, stimulus.service_timeout);
     case Action::kWithdrawRequest:
       ++counters_.withdrawn;
       return;
@@ -180,25 +222,27 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.duplicates_answered;
       return send_mra(slot);
     case Action::kSendRep:
-      return send_rep(slot, *stimulus.accept);
+      return send_rep(stimulus.now, slot, *stimulus.accept);
     case Action::kSendRtu:
       ++(stimulus.input == Input::kRep ? counters_.duplicates_answered : counters_.established);
       return send_rtu(slot);
     case Action::kResend:
       ++counters_.duplicates_answered;
       return send_again(slot);
-    case Action::kRetry:
+    case Action::kRetry: {
       ++counters_.retries;
-      --c.retries_left;
+      Exchange& exchange = exchanges_[c.exchange];
+      ++exchange.repetitions;
+      exchange.wait = std::min(2 * exchange.wait, config_.recovery.longest_backoff);
       send_again(slot);
       return arm(stimulus.now, slot);
+    }
     case Action::kSendRej:
       return send_rej(slot, stimulus.reject != nullptr ? *stimulus.reject : RejectParams{});
     case Action::kSendRejTimeout:
       return send_rej_timeout(slot);
     case Action::kSendDreq:
-      c.retries_left = c.retries_max;
-      return send_dreq(slot);
+      return send_dreq(stimulus.now, slot);
     case Action::kSendDrep:
       if (stimulus.header != nullptr) ++counters_.duplicates_answered;
       return answer_dreq(slot, stimulus.header);
@@ -290,9 +334,9 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   c.retry_count = std::min<std::uint8_t>(params.params.retry_count, 7);
   c.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
   c.retry_interval_ms = 2 * milliseconds(params.packet_lifetime) + milliseconds(config_.cm_response_timeout);
-  c.retries_max = c.retries_left = config_.max_cm_retries;
-  send_req(slot, params);
-  arm(now, slot);
+  c.retries_max = config_.max_cm_retries;
+  peers_.find_or_add(c.path);
+  send_req(now, slot, params);
   return handle_of(slot);
 }
 
@@ -432,9 +476,9 @@ void Engine::on_deadline(TimeNs now) {
   for (std::size_t i = 0; i < kTimersPerCall && timers_.next() <= now; ++i) {
     const Slot slot = timers_.pop();
     const Connection& c = connections_[slot];
-    const Input input = c.state == State::kTimewait ? Input::kTimewaitOver
-                        : c.retries_left > 0        ? Input::kRetryDue
-                                                    : Input::kRetriesExhausted;
+    const Input input = c.state == State::kTimewait               ? Input::kTimewaitOver
+                        : now < exchanges_[c.exchange].give_up_at ? Input::kRetryDue
+                                                                  : Input::kRetriesExhausted;
     (void)step(slot, {.now = now, .input = input});
   }
 }
@@ -445,7 +489,7 @@ Engine::Usage Engine::usage() const {
           .comm_ids = by_comm_id_.size(),
           .remote_ids = by_remote_id_.size(),
           .remote_qps = by_remote_qp_.size(),
-          .messages = messages_.in_use(),
+          .exchanges = exchanges_.in_use(),
           .timers = timers_.size()};
 }
 
@@ -459,7 +503,12 @@ std::uint64_t Engine::state_hash() const {
     if (c.state == State::kGone) continue;
     c.add_to(hash);
     hash.add(timers_.deadline_of(slot));
-    if (c.message != Connection::kNone) hash.add(Bytes(messages_[c.message]));
+    if (c.exchange != Connection::kNone) {
+      const Exchange& exchange = exchanges_[c.exchange];
+      hash.add(Bytes(exchange.mad));
+      hash.add(exchange.give_up_at);
+      hash.add(exchange.wait);
+    }
   }
   for (auto i = packets_.begin_index(); i != packets_.end_index(); ++i) hash.add(Bytes(packets_[i].mad));
   for (auto i = events_.begin_index(); i != events_.end_index(); ++i) {

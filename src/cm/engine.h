@@ -19,8 +19,10 @@
 #include "base/time.h"
 #include "cm/connection.h"
 #include "cm/counters.h"
+#include "cm/exchange.h"
 #include "cm/listeners.h"
 #include "cm/path.h"
+#include "cm/peers.h"
 #include "cm/slab.h"
 #include "cm/slot_table.h"
 #include "cm/state_machine.h"
@@ -43,6 +45,7 @@ struct Config {
   std::uint8_t mra_service_timeout = 24;
   std::uint8_t target_ack_delay = 15;
   std::uint32_t connections_max = 1u << 20;
+  Recovery recovery{};
 };
 
 // What one side tells the other about its QP, in REQ or REP.
@@ -191,7 +194,7 @@ class Engine {
     std::size_t comm_ids = 0;
     std::size_t remote_ids = 0;
     std::size_t remote_qps = 0;
-    std::size_t messages = 0;
+    std::size_t exchanges = 0;
     std::size_t timers = 0;
     bool operator==(const Usage&) const = default;
   };
@@ -236,7 +239,14 @@ class Engine {
   Result<void> command(ConnectionId id, const Stimulus& stimulus);
   void act(Slot slot, Action action, const Stimulus& stimulus);
   void enter(TimeNs now, Slot slot, State next);
+  // A message of the connection's own waits for its answer from now on: repetitions, and the end of them.
+  void begin_exchange(TimeNs now, Slot slot, const Mad& mad);
+  void end_exchange(Slot slot);
   void arm(TimeNs now, Slot slot);
+  // The peer asks for patience: the budget is Linux' from now on, with the given interval.
+  void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);
+  // What came answers the exchange that the connection waits for in one of these states.
+  void learn_from_answer(TimeNs now, Slot slot, const wire::MadHeader& header, State awaited, State awaited_longer);
   void take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
   Event& push_event(Slot slot, EventType type, Bytes private_data);
   void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
@@ -244,11 +254,11 @@ class Engine {
   // incoming.cpp: from a packet to the connection and its input. `path` is the way back.
   void on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req);
   void on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep);
-  void on_rtu(TimeNs now, const Path& path, const wire::Rtu& rtu);
+  void on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu);
   void on_mra(TimeNs now, const Path& path, const wire::Mra& mra);
   void on_rej(TimeNs now, const Path& path, const wire::Rej& rej);
   void on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq);
-  void on_drep(TimeNs now, const Path& path, const wire::Drep& drep);
+  void on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep);
   // False after having rejected the request.
   bool path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req);
   Listeners::Index listener_for(const Path& path, const wire::Req& req, const wire::IpCmHeader& addresses) const;
@@ -261,10 +271,8 @@ class Engine {
   template <class Message>
   const Mad& send(const Path& path, std::uint64_t transaction_id, const Message& message,
                   std::uint32_t attribute_modifier = 0);
-  void keep_message(Slot slot, const Mad& mad);
-  void drop_message(Slot slot);
-  void send_req(Slot slot, const ConnectParams& params);
-  void send_rep(Slot slot, const AcceptParams& params);
+  void send_req(TimeNs now, Slot slot, const ConnectParams& params);
+  void send_rep(TimeNs now, Slot slot, const AcceptParams& params);
   void send_rtu(Slot slot);
   void send_mra(Slot slot);
   void send_rej(Slot slot, const RejectParams& params);
@@ -272,7 +280,7 @@ class Engine {
   void reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req, wire::RejReason reason,
                       const wire::IpAddress* additional = nullptr);
   void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
-  void send_dreq(Slot slot);
+  void send_dreq(TimeNs now, Slot slot);
   // `header` is that of the DREQ; null when it came earlier.
   void answer_dreq(Slot slot, const wire::MadHeader* header);
   void send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
@@ -284,12 +292,13 @@ class Engine {
   Config config_;
   Random random_;
   Slab<Connection> connections_;
-  Slab<Mad> messages_;
+  Slab<Exchange> exchanges_;
   Listeners listeners_;
   SlotTable by_comm_id_;
   SlotTable by_remote_id_;  // peer and its comm ID: repeated REQ, REJ 4
   SlotTable by_remote_qp_;  // peer and its QP: stale connections
-  DeadlineHeap timers_;     // one per connection: the next repetition, or the end of timewait
+  Peers peers_;
+  DeadlineHeap timers_;  // one per connection: the next repetition, or the end of timewait
   RingQueue<Packet> packets_;
   RingQueue<Event> events_;
   Counters counters_;

@@ -57,11 +57,11 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
     case wire::Attribute::kRep:
       return on_rep(now, reply, header, *wire::Rep::parse(payload));
     case wire::Attribute::kRtu:
-      return on_rtu(now, reply, *wire::Rtu::parse(payload));
+      return on_rtu(now, reply, header, *wire::Rtu::parse(payload));
     case wire::Attribute::kDreq:
       return on_dreq(now, reply, header, *wire::Dreq::parse(payload));
     case wire::Attribute::kDrep:
-      return on_drep(now, reply, *wire::Drep::parse(payload));
+      return on_drep(now, reply, header, *wire::Drep::parse(payload));
     case wire::Attribute::kSidrReq:
       ++counters_.sidr_refused;
       return refuse_sidr(reply, header, *wire::SidrReq::parse(payload));
@@ -225,6 +225,7 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
   const bool repeated = find_remote_id(path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
   const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
   if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
+  learn_from_answer(now, slot, header, State::kReqSent, State::kMraReqReceived);
   Input input = Input::kRep;
   const State state = connections_[slot].state;
   const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;
@@ -236,9 +237,11 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
   (void)step(slot, {.now = now, .input = input, .header = &header, .rep = &rep});
 }
 
-void Engine::on_rtu(TimeNs now, const Path& path, const wire::Rtu& rtu) {
+void Engine::on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu) {
   const Slot slot = find_connection(path, rtu.remote_comm_id, rtu.local_comm_id);
-  if (slot != Connection::kNone && role_is(slot, Role::kPassive)) (void)step(slot, {.now = now, .input = Input::kRtu});
+  if (slot == Connection::kNone || !role_is(slot, Role::kPassive)) return;
+  learn_from_answer(now, slot, header, State::kRepSent, State::kMraRepReceived);
+  (void)step(slot, {.now = now, .input = Input::kRtu});
 }
 
 // MRA of a REQ comes before its sender's comm ID is known; MRA of a REP after.
@@ -284,9 +287,11 @@ void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header
   (void)step(slot, {.now = now, .input = Input::kDreq, .header = &header});
 }
 
-void Engine::on_drep(TimeNs now, const Path& path, const wire::Drep& drep) {
+void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep) {
   const Slot slot = find_connection(path, drep.remote_comm_id, drep.local_comm_id);
-  if (slot != Connection::kNone) (void)step(slot, {.now = now, .input = Input::kDrep});
+  if (slot == Connection::kNone) return;
+  learn_from_answer(now, slot, header, State::kDreqSent, State::kDreqSent);
+  (void)step(slot, {.now = now, .input = Input::kDrep});
 }
 
 }  // namespace ucm::cm

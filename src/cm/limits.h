@@ -18,6 +18,9 @@ inline constexpr std::uint32_t kBacklogMax = 1u << 16;
 // Timers handled in one on_deadline(), so that a storm of them delays a packet by some microseconds only.
 inline constexpr std::size_t kTimersPerCall = 64;
 
+// Peers remembered: more hosts than a node talks to at a time, in a few megabytes.
+inline constexpr std::uint32_t kPeersMax = 1u << 16;
+
 // The largest exponent taken from a peer's message, 65.5 s. It is the kernel's own largest (MRA); 31 would let one
 // packet hold state for hours.
 inline constexpr std::uint8_t kPeerTimeoutExponentMax = 24;

@@ -28,27 +28,16 @@ const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, 
   ++counters_.packets_sent;
   Packet& packet = packets_.push_reused();
   packet.path = path;
-  const wire::MadHeader header{
-      .transaction_id = transaction_id, .attribute = Message::kAttribute, .attribute_modifier = attribute_modifier};
+  const wire::MadHeader header{.transaction_id = transaction_id,
+                               .attribute = Message::kAttribute,
+                               .reserved = kUcmMark,
+                               .attribute_modifier = attribute_modifier};
   header.emit(MutableBytes(packet.mad).first(wire::MadHeader::kSize));
   message.emit(MutableBytes(packet.mad).subspan(wire::MadHeader::kSize));
   return packet.mad;
 }
 
-void Engine::keep_message(Slot slot, const Mad& mad) {
-  Connection& c = connections_[slot];
-  if (c.message == Connection::kNone) c.message = messages_.take();
-  messages_[c.message] = mad;
-}
-
-void Engine::drop_message(Slot slot) {
-  Connection& c = connections_[slot];
-  if (c.message == Connection::kNone) return;
-  messages_.give_back(c.message);
-  c.message = Connection::kNone;
-}
-
-void Engine::send_req(Slot slot, const ConnectParams& params) {
+void Engine::send_req(TimeNs now, Slot slot, const ConnectParams& params) {
   Connection& c = connections_[slot];
   c.transaction_id = transaction_id_of(c.local_comm_id);
   wire::Req req;
@@ -85,16 +74,15 @@ void Engine::send_req(Slot slot, const ConnectParams& params) {
   const MutableBytes private_data(req.private_data);
   addresses.emit(private_data.first(wire::IpCmHeader::kSize));
   copy_into(private_data.subspan(wire::IpCmHeader::kSize), params.private_data);
-  keep_message(slot, send(c.path, c.transaction_id, req, params.params.ece_options));
+  begin_exchange(now, slot, send(c.path, c.transaction_id, req, params.params.ece_options));
 }
 
-void Engine::send_rep(Slot slot, const AcceptParams& params) {
+void Engine::send_rep(TimeNs now, Slot slot, const AcceptParams& params) {
   Connection& c = connections_[slot];
   c.local_guid = params.ca_guid;
   c.local_qpn = params.params.qpn;
   c.responder_resources = params.params.responder_resources;
   c.initiator_depth = params.params.initiator_depth;
-  c.retries_left = c.retries_max;
   wire::Rep rep;
   rep.local_comm_id = c.local_comm_id;
   rep.remote_comm_id = c.remote_comm_id;
@@ -109,7 +97,7 @@ void Engine::send_rep(Slot slot, const AcceptParams& params) {
   rep.srq = params.params.srq;
   rep.local_ca_guid = c.local_guid;
   copy_into(rep.private_data, params.private_data);
-  keep_message(slot, send(c.path, c.transaction_id, rep, params.params.ece_options));
+  begin_exchange(now, slot, send(c.path, c.transaction_id, rep, params.params.ece_options));
 }
 
 void Engine::send_rtu(Slot slot) {
@@ -178,14 +166,14 @@ void Engine::reject_stale_rep(Slot slot, const wire::MadHeader& header, const wi
   send(c.path, header.transaction_id, rej);
 }
 
-void Engine::send_dreq(Slot slot) {
+void Engine::send_dreq(TimeNs now, Slot slot) {
   Connection& c = connections_[slot];
   c.transaction_id = transaction_id_of(c.local_comm_id);
   wire::Dreq dreq;
   dreq.local_comm_id = c.local_comm_id;
   dreq.remote_comm_id = c.remote_comm_id;
   dreq.remote_qpn = c.remote_qpn;
-  send(c.path, c.transaction_id, dreq);
+  begin_exchange(now, slot, send(c.path, c.transaction_id, dreq));
 }
 
 void Engine::answer_dreq(Slot slot, const wire::MadHeader* header) {
@@ -202,14 +190,12 @@ void Engine::send_drep(const Path& path, std::uint64_t transaction_id, std::uint
   send(path, transaction_id, drep);
 }
 
-// DREQ is made anew, byte for byte the same; REQ and REP hold the application's data and were kept.
 void Engine::send_again(Slot slot) {
   const Connection& c = connections_[slot];
-  if (c.state == State::kDreqSent) return send_dreq(slot);
   ++counters_.packets_sent;
   Packet& packet = packets_.push_reused();
   packet.path = c.path;
-  packet.mad = messages_[c.message];
+  packet.mad = exchanges_[c.exchange].mad;
 }
 
 void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request) {

@@ -15,6 +15,7 @@ constexpr void layout(auto& f, Is<MadHeader> auto& m) {
   f.word(6, m.class_specific);
   f.word(8, m.transaction_id);
   f.word(16, m.attribute);
+  f.word(18, m.reserved);
   f.word(20, m.attribute_modifier);
 }
 

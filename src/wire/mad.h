@@ -46,6 +46,7 @@ struct MadHeader {
   std::uint16_t class_specific = 0;
   std::uint64_t transaction_id = 0;
   Attribute attribute{};
+  std::uint16_t reserved = 0;            // 0 on the wire but between UCM peers (cm/peers.h)
   std::uint32_t attribute_modifier = 0;  // REQ, REP, SIDR_REP: ECE options
 
   static std::optional<MadHeader> parse(Bytes bytes);

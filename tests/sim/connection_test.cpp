@@ -67,45 +67,50 @@ TEST(Connection, TakesOneRoundTripActiveAndOneAndAHalfPassive) {
   pair.expect_nothing_left();
 }
 
-// ---- One message lost. The side that waits for an answer repeats at the kernel's intervals.
+// ---- One message lost. The side that waits for an answer repeats it after a few milliseconds.
 
 struct LostMessage {
   const char* name;
-  std::uint64_t loss_mask;
-  TimeNs active_established;   // RTU sent
-  TimeNs passive_established;  // event
-  TimeNs disconnected;         // event on the active side, from its disconnect() on
+  std::size_t number;  // of the packet, among those of the connection
 };
 
-constexpr TimeNs kReqInterval = 4608 * kMillisecond;
-constexpr TimeNs kRepInterval = 4096 * kMillisecond;
+const LostMessage kLostMessages[] = {{"Req", 0}, {"Rep", 1}, {"Rtu", 2}, {"Dreq", 3}, {"Drep", 4}};
+
 constexpr TimeNs kTrip = 50 * kMicrosecond;
 
-const LostMessage kLostMessages[] = {
-    {"None", 0, 2 * kTrip, 3 * kTrip, 2 * kTrip},
-    {"Req", 0b00001, kReqInterval + 2 * kTrip, kReqInterval + 3 * kTrip, 2 * kTrip},
-    {"Rep", 0b00010, kRepInterval + 2 * kTrip, kRepInterval + 3 * kTrip, 2 * kTrip},
-    {"Rtu", 0b00100, 2 * kTrip, kRepInterval + 3 * kTrip, 2 * kTrip},
-    {"Dreq", 0b01000, 2 * kTrip, 3 * kTrip, kReqInterval + 2 * kTrip},
-    {"Drep", 0b10000, 2 * kTrip, 3 * kTrip, kReqInterval + 2 * kTrip},
+class OneLost : public testing::TestWithParam<LostMessage> {
+ protected:
+  // Connects, holds the connection for a second and disconnects; returns the longer of setting up and taking down, each
+  // until both sides know.
+  TimeNs time_of(Pair& pair, std::size_t lost) {
+    const TimeNs start = pair.simulator.now();
+    const std::size_t active = pair.applications.connect(pair.client, pair.server, kPort);
+    pair.simulator.link().loss_mask = std::uint64_t{1} << (pair.simulator.sent().size() - 1 + lost);
+    EXPECT_TRUE(pair.simulator.run());
+    const End& end = pair.applications.ends()[active];
+    const End* const peer = pair.applications.peer_of(end);
+    EXPECT_TRUE(peer != nullptr && end.established && peer->established && end.disconnected && peer->disconnected);
+    if (peer == nullptr || !end.established || !end.disconnected) return kNever;
+    EXPECT_EQ(end.status, 0);
+    return std::max(std::max(*end.established, *peer->established) - start,
+                    *end.disconnected - *end.established - kHeld);
+  }
+  static constexpr TimeNs kHeld = kSecond;
 };
 
-class OneLost : public testing::TestWithParam<LostMessage> {};
-
-TEST_P(OneLost, IsRepairedAfterOneInterval) {
-  const LostMessage& lost = GetParam();
-  constexpr TimeNs kHeld = 10 * kSecond;
-  Pair pair({.delay = kTrip, .loss_mask = lost.loss_mask});
+TEST_P(OneLost, IsRepairedWithin20MillisecondsBetweenPeersThatKnowEachOther) {
+  Pair pair({.delay = kTrip});
   pair.applications.set_behaviour(pair.client, {.disconnect_delay = kHeld});
-  pair.applications.connect(pair.client, pair.server, kPort);
-  EXPECT_TRUE(pair.simulator.run());
-  const auto& ends = pair.applications.ends();
-  ASSERT_EQ(ends.size(), 2u);
-  EXPECT_EQ(ends[0].established, lost.active_established);
-  EXPECT_EQ(ends[1].established, lost.passive_established);
-  EXPECT_EQ(ends[0].disconnected, lost.active_established + kHeld + lost.disconnected);
-  EXPECT_EQ(ends[0].status, 0);
-  EXPECT_TRUE(ends[1].disconnected);
+  pair.applications.set_behaviour(pair.server, {.disconnect_delay = 10 * kSecond});
+  EXPECT_LE(time_of(pair, 64 - 1), 3 * kTrip);  // nothing lost
+  EXPECT_LE(time_of(pair, GetParam().number), 6 * kMillisecond);
+  pair.expect_nothing_left();
+}
+
+TEST_P(OneLost, IsRepairedWithin50MillisecondsOnFirstContact) {
+  Pair pair({.delay = kTrip});
+  pair.applications.set_behaviour(pair.client, {.disconnect_delay = kHeld});
+  EXPECT_LE(time_of(pair, GetParam().number), 50 * kMillisecond);
   pair.expect_nothing_left();
 }
 
@@ -145,7 +150,10 @@ TEST(Connection, EveryMessageTwiceMakesNoDifferenceToTheApplications) {
   }
 }
 
-// ---- Slow, unwilling and absent peers.
+// ---- Slow, unwilling and absent peers. An answer is waited for as long as Linux does (cm-protocol F.3).
+
+constexpr TimeNs kReqInterval = 4608 * kMillisecond;
+constexpr TimeNs kRepInterval = 4096 * kMillisecond;
 
 TEST(Connection, ServerThatAcceptsAfterTwentySecondsIsWaitedForWithMra) {  // field case 1.02
   Pair pair({.delay = kTrip});
@@ -155,19 +163,19 @@ TEST(Connection, ServerThatAcceptsAfterTwentySecondsIsWaitedForWithMra) {  // fi
   EXPECT_TRUE(pair.simulator.run());
   ASSERT_EQ(pair.applications.ends().size(), 2u);
   EXPECT_EQ(pair.applications.ends()[0].established, 20 * kSecond + 2 * kTrip);
-  EXPECT_EQ(pair.count(Attribute::kReq), 2u);  // the answer to the second one asks for 65 s
-  EXPECT_EQ(pair.count(Attribute::kMra), 1u);
+  EXPECT_EQ(pair.count(Attribute::kReq), 3u);  // the answer to the second one asks for 65 s
+  EXPECT_EQ(pair.count(Attribute::kMra), 2u);
   EXPECT_EQ(pair.count(Attribute::kRej), 0u);
   pair.expect_nothing_left();
 }
 
-TEST(Connection, ClientThatIsSlowToEstablishGetsOneRepetitionAndAsksForPatience) {
+TEST(Connection, ClientThatIsSlowToEstablishGetsFewRepetitionsAndAsksForPatience) {
   Pair pair({.delay = kTrip});
   pair.applications.set_behaviour(pair.client, {.establish_delay = 20 * kSecond, .disconnect_delay = kSecond});
   pair.applications.connect(pair.client, pair.server, kPort);
   EXPECT_TRUE(pair.simulator.run());
-  EXPECT_EQ(pair.count(Attribute::kRep), 2u);
-  EXPECT_EQ(pair.count(Attribute::kMra), 1u);
+  EXPECT_LE(pair.count(Attribute::kRep), 11u);
+  EXPECT_EQ(pair.count(Attribute::kMra), pair.count(Attribute::kRep) - 1);
   EXPECT_EQ(pair.applications.ends()[1].established, 20 * kSecond + 3 * kTrip);
   pair.expect_nothing_left();
 }
@@ -192,7 +200,7 @@ TEST(Connection, RejectingServerIsReported) {
   pair.expect_nothing_left();
 }
 
-TEST(Connection, UnreachablePeerIsReportedAfterSixteenSendsAnd73Seconds) {
+TEST(Connection, UnreachablePeerIsReportedAfterThe73SecondsOfLinux) {
   Pair pair({.loss_per_mille = 1000});
   pair.applications.connect(pair.client, pair.server, kPort);
   EXPECT_TRUE(pair.simulator.run());
@@ -200,7 +208,7 @@ TEST(Connection, UnreachablePeerIsReportedAfterSixteenSendsAnd73Seconds) {
   EXPECT_EQ(end.events, std::vector{EventType::kUnreachable});
   EXPECT_EQ(end.status, -110);
   EXPECT_EQ(end.failed, 16 * kReqInterval);
-  EXPECT_EQ(pair.count(Attribute::kReq), 16u);
+  EXPECT_LE(pair.count(Attribute::kReq), 15u);
   pair.expect_nothing_left();
 }
 
@@ -243,7 +251,7 @@ TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  //
   });
   EXPECT_TRUE(simulator.run());
   EXPECT_EQ(asleep.size(), 4u);
-  EXPECT_EQ(simulator.engine(server).counters().backlog_full, 8u);
+  EXPECT_GE(simulator.engine(server).counters().backlog_full, 8u);
   EXPECT_EQ(simulator.engine(client).counters().rejected, 0u);
   EXPECT_EQ(simulator.engine(client).counters().established, 12u);
 }
@@ -276,7 +284,7 @@ TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {
   pair.expect_nothing_left();
 }
 
-TEST(Connection, DisconnectFromAVanishedPeerIsReportedAfterSixteenSends) {
+TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {
   Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort);
   pair.simulator.after(kSecond, [&] {

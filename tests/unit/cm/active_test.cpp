@@ -1,5 +1,7 @@
 // The side that connects.
+#include <algorithm>
 #include <cerrno>
+#include <set>
 #include <string_view>
 
 #include "harness.h"
@@ -43,7 +45,10 @@ TEST_F(Active, RequestIsByteForByteThatOfALinuxKernel) {
   const auto& own = list[0].mad;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const bool random = (i >= 8 && i < 16) || (i >= 24 && i < 28) || (i >= 24 + 44 && i < 24 + 47);
-    if (!random) {
+    const bool mark = i == 18 || i == 19;
+    if (mark) {
+      EXPECT_EQ(own[i], "UC"[i - 18]);  // peers.h
+    } else if (!random) {
       EXPECT_EQ(own[i], linux_req[i]) << "byte " << i;
     }
   }
@@ -192,21 +197,30 @@ TEST_F(Active, EstablishSendsRtuInTheExchangesTransaction) {
   EXPECT_EQ(engine.next_deadline(), kNever);
 }
 
-TEST_F(Active, RequestIsRepeatedUnchangedEvery4608MillisecondsAndGivenUpAfterSixteen) {
+TEST_F(Active, RequestIsRepeatedUnchangedAtGrowingIntervalsAndGivenUpAfterSixteenOfLinux) {
   const auto connection = engine.connect(now, connect_params());
   ASSERT_TRUE(connection);
   const TimeNs start = now;
+  const TimeNs give_up_at = start + 16 * 4608 * kMillisecond;  // 73.7 s
   const auto first = packets();
-  for (int i = 1; i < 16; ++i) {
-    EXPECT_EQ(engine.next_deadline(), start + i * 4608 * kMillisecond);
+  TimeNs wait = 32 * kMillisecond;  // nothing is known of the peer
+  int repetitions = 0;
+  while (engine.next_deadline() < give_up_at) {
+    const TimeNs waited = engine.next_deadline() - now;
+    EXPECT_GE(waited, wait * 3 / 4);
+    EXPECT_LE(waited, wait * 5 / 4);
     now = engine.next_deadline();
     engine.on_deadline(now);
     const auto again = packets();
     ASSERT_EQ(again.size(), 1u);
     EXPECT_EQ(again[0].mad, first[0].mad);
+    wait = std::min(2 * wait, 16'384 * kMillisecond);
+    ++repetitions;
   }
+  EXPECT_GE(repetitions, 11);  // Linux repeats it 15 times
+  EXPECT_LE(repetitions, 14);
   EXPECT_TRUE(events().empty());
-  EXPECT_EQ(engine.next_deadline(), start + 16 * 4608 * kMillisecond);  // 73.7 s
+  EXPECT_EQ(engine.next_deadline(), give_up_at);
   now = engine.next_deadline();
   engine.on_deadline(now);
   const auto e = event();
@@ -217,39 +231,91 @@ TEST_F(Active, RequestIsRepeatedUnchangedEvery4608MillisecondsAndGivenUpAfterSix
   EXPECT_EQ(*engine.state(*connection), State::kIdle);
 }
 
-TEST_F(Active, IntervalFollowsThePacketLifetime) {
+TEST_F(Active, BudgetFollowsThePacketLifetime) {
   auto params = connect_params();
   params.packet_lifetime = 18;
   ASSERT_TRUE(engine.connect(now, params));
-  EXPECT_EQ(engine.next_deadline(), now + 6144 * kMillisecond);
+  EXPECT_EQ(time_of_giving_up(), now + 16 * 6144 * kMillisecond);
 }
 
-TEST_F(Active, FirstMraSetsTheIntervalOfAllLaterRepetitionsASecondOneIsIgnored) {
+TEST_F(Active, RepetitionsOfManyRequestsDoNotComeTogether) {  // field case 2.16
+  std::set<TimeNs> moments;
+  for (std::uint32_t qpn = 1; qpn <= 100; ++qpn) {
+    auto params = connect_params();
+    params.params.qpn = qpn;
+    ASSERT_TRUE(engine.connect(now, params));
+  }
+  packets();
+  const TimeNs start = now;
+  while (engine.next_deadline() < start + 41 * kMillisecond) {
+    now = engine.next_deadline();
+    moments.insert(now);
+    engine.on_deadline(now);
+  }
+  EXPECT_GT(moments.size(), 90u);
+  EXPECT_LT(*moments.begin(), start + 26 * kMillisecond);
+  EXPECT_GT(*moments.rbegin(), start + 38 * kMillisecond);
+}
+
+// The first wait at a peer that has answered is a few of its answer times.
+TEST_F(Active, FirstRepetitionFollowsHowSoonThePeerHasAnswered) {
+  const auto first_wait = [&] {
+    connect();
+    const TimeNs wait = engine.next_deadline() - now;
+    engine.destroy(now, id);
+    drain();
+    return wait;
+  };
+  const auto answer_after = [&](TimeNs delay, std::uint16_t mark) {
+    connect();
+    now += delay;
+    auto m = rep();
+    m.local_comm_id = kPeerCommId + own_comm_id;  // a new one each time
+    m.local_qpn = own_comm_id & 0xFFFFFF;
+    auto mad = mad_of(m);
+    store_be16(&mad[18], mark);
+    engine.on_packet(now, kFromPeer, mad);
+    drain();
+  };
+  EXPECT_GE(first_wait(), 24 * kMillisecond);
+  answer_after(100 * kNanosecondsPerMicrosecond, kUcmMark);
+  EXPECT_LE(first_wait(), 5 * kMillisecond);
+  EXPECT_GE(first_wait(), 3 * kMillisecond);
+  for (int i = 0; i < 30; ++i) answer_after(10 * kMillisecond, kUcmMark);
+  EXPECT_GE(first_wait(), 7 * kMillisecond);
+  EXPECT_LE(first_wait(), 20 * kMillisecond);
+  for (int i = 0; i < 30; ++i) answer_after(10 * kSecond, kUcmMark);  // its programs are slow, not its network
+  EXPECT_LE(first_wait(), 80 * kMillisecond);
+  for (int i = 0; i < 60; ++i) answer_after(100 * kNanosecondsPerMicrosecond, 0);  // another system answers there now
+  EXPECT_GE(first_wait(), 12 * kMillisecond);
+  EXPECT_LE(first_wait(), 20 * kMillisecond);
+}
+
+TEST_F(Active, FirstMraSetsTheBudgetASecondOneIsIgnored) {
   connect();
   now += kSecond;
   deliver(mra(wire::MessageKind::kReq, 20));
   EXPECT_EQ(state(), State::kMraReqReceived);
-  const TimeNs interval = (4096 + 512) * kMillisecond;  // service timeout 20, packet lifetime + 1
-  EXPECT_EQ(engine.next_deadline(), now + interval);
+  // All 15 repetitions of Linux are left; service timeout 20, packet lifetime + 1.
+  const TimeNs give_up_at = now + 16 * (4096 + 512) * kMillisecond;
+  // The REQ has arrived: there is no hurry.
+  EXPECT_GE(engine.next_deadline(), now + 12 * kSecond);
   now += kSecond;
   deliver(mra(wire::MessageKind::kReq, 24));
-  EXPECT_EQ(engine.next_deadline(), now - kSecond + interval);
-  int sends = 1;
-  while (engine.next_deadline() != kNever) {
-    now = engine.next_deadline();
-    engine.on_deadline(now);
-    sends += static_cast<int>(packets().size());
-    if (engine.next_deadline() != kNever) {
-      EXPECT_EQ(engine.next_deadline(), now + interval);
-    }
-  }
-  EXPECT_EQ(sends, 16);
+  EXPECT_EQ(time_of_giving_up(), give_up_at);
+}
+
+TEST_F(Active, MraLeavesTheTriesThatLinuxWouldHaveLeft) {
+  connect();
+  advance(5 * 4608 * kMillisecond + 1);
+  deliver(mra(wire::MessageKind::kReq, 22));
+  EXPECT_EQ(time_of_giving_up(), now + 11 * (16384 + 512) * kMillisecond);
 }
 
 TEST_F(Active, MraOfAnAbsurdLengthIsCappedAtLinuxOwnLargest) {
   connect();
   deliver(mra(wire::MessageKind::kReq, 31));
-  EXPECT_EQ(engine.next_deadline(), now + (65536 + 512) * kMillisecond);
+  EXPECT_EQ(time_of_giving_up(), now + 16 * (65536 + 512) * kMillisecond);
 }
 
 TEST_F(Active, ReplyAfterMraConnects) {

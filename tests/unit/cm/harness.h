@@ -192,6 +192,17 @@ class CmTest : public testing::Test {
     now = end;
   }
 
+  // When the engine will report that nobody answers, if nothing more comes; its state is not changed.
+  TimeNs time_of_giving_up() const {
+    Engine future = engine;
+    TimeNs time = now;
+    while (!future.poll_event() && time != kNever) {
+      time = future.next_deadline();
+      future.on_deadline(time);
+    }
+    return time;
+  }
+
   // ---- The way to every state. `id` and `own_comm_id` are set; nothing is left to poll.
   void connect() {
     const auto connection = engine.connect(now, connect_params());

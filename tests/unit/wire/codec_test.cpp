@@ -38,7 +38,7 @@ UCM_LAYOUT(Aeth, 4);
 UCM_LAYOUT(AtomicAckEth, 8);
 UCM_LAYOUT(ImmDt, 4);
 UCM_LAYOUT(Ieth, 4);
-UCM_LAYOUT(MadHeader, 24, {18, 0xFF}, {19, 0xFF});
+UCM_LAYOUT(MadHeader, 24);
 UCM_LAYOUT(Req, 232, {4, 0xFF}, {24, 0xFF}, {25, 0xFF}, {26, 0xFF}, {27, 0xFF}, {90, 0x0F}, {91, 0xC0}, {94, 0x07},
            {95, 0x07}, {134, 0x0F}, {135, 0xC0}, {138, 0x07}, {139, 0x07});
 UCM_LAYOUT(Rep, 232, {27, 0x0F});
