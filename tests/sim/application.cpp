@@ -1,18 +1,16 @@
 #include "sim/application.h"
 
 #include <algorithm>
-#include <string>
 
 #include "base/check.h"
-#include "wire/ip_cm.h"
 
 namespace ucm::sim {
-
-using cm::EventType;
-
 namespace {
 
-std::uint64_t guid_of(NodeIndex node) { return 0x0200'00ff'fe00'0000 + node; }
+// What a request, an accept or a disconnect may take at most: sixteen sends, as far apart as an older Linux peer spaces
+// them, and as any peer may once somebody has asked for patience.
+constexpr TimeNs kLongest = 16 * 6400 * kNanosecondsPerMillisecond;
+constexpr TimeNs kLongestWithMra = 16 * (65536 + 2048 + 2048 + 1024) * kNanosecondsPerMillisecond;
 
 bool contains(const std::vector<EventType>& events, EventType type) {
   return std::find(events.begin(), events.end(), type) != events.end();
@@ -21,133 +19,177 @@ bool contains(const std::vector<EventType>& events, EventType type) {
 }  // namespace
 
 Applications::Applications(Simulator& simulator) : simulator_(simulator) {
-  simulator.on_event = [this](NodeIndex node, const cm::Event& event) { on_event(node, event); };
+  simulator.on_event = [this](NodeIndex node, const Event& event) { on_event(node, event); };
+  simulator.on_rest = [this](NodeIndex node) { check_node(node); };
 }
 
-cm::ListenerId Applications::listen(NodeIndex node, std::uint16_t port, std::uint32_t backlog) {
-  const auto listener = simulator_.engine(node).listen({.service_id = wire::ip_service_id(wire::PortSpace::kTcp, port),
-                                                        .address = wire::IpAddress::ipv4_any(),
-                                                        .backlog = backlog,
-                                                        .user = port});
-  UCM_CHECK(listener);
-  return *listener;
+// --------------------------------------------------------------------------------------------------------------------
+// What programs do.
+
+Handle Applications::listen(NodeIndex node, std::uint16_t port, std::uint32_t backlog) {
+  const Handle listener = simulator_.node(node).listen(port, backlog, port);
+  programs_[node].listening.push_back({port, backlog, listener});
+  return listener;
+}
+
+std::size_t Applications::begin(NodeIndex node, bool active) {
+  Program& program = programs_[node];
+  const std::size_t number = ends_.size();
+  End end;
+  end.node = node;
+  end.active = active;
+  end.local_qpn = program.next_qpn++;
+  end.first = number;
+  end.started = simulator_.now();
+  ends_.push_back(std::move(end));
+  ++program.live;
+  if (const TimeNs delay = program.behaviour.vanish_delay; delay != kNever) {
+    simulator_.after(delay, [this, number] { destroy(number); });
+  }
+  return number;
 }
 
 std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t port) {
-  const std::size_t number = ends_.size();
-  End end;
-  end.node = from;
-  end.active = true;
-  end.local_qpn = next_qpn_++;
-  const auto id = simulator_.engine(from).connect(
-      simulator_.now(), {.path = {.local = simulator_.address(from), .remote = simulator_.address(to)},
-                         .ca_guid = guid_of(from),
-                         .service_id = wire::ip_service_id(wire::PortSpace::kTcp, port),
-                         .source_port = static_cast<std::uint16_t>(40000 + number),
-                         .params = {.qpn = end.local_qpn},
-                         .user = number});
-  UCM_CHECK(id);
-  end.id = *id;
-  ends_.push_back(end);
+  return connect(from, to, port, std::nullopt);
+}
+
+std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t port, std::optional<std::size_t> first) {
+  const std::size_t number = begin(from, true);
+  End& end = ends_[number];
+  Program& program = programs_[from];
+  end.port = port;
+  if (first) end.first = *first;
+  end.id = simulator_.node(from).connect(simulator_.now(), {.remote = simulator_.address(to),
+                                                            .port = port,
+                                                            .source_port = program.next_port++,
+                                                            .qpn = end.local_qpn,
+                                                            .note = number + 1,
+                                                            .user = number});
+  if (const TimeNs patience = program.behaviour.patience; patience != kNever) {
+    simulator_.after(patience, [this, number, to] { lose_patience(number, to); });
+  }
   simulator_.settle(from);
   return number;
 }
 
+void Applications::lose_patience(std::size_t end, NodeIndex to) {
+  if (ends_[end].destroyed || ends_[end].established) return;
+  destroy(end);
+  const NodeIndex from = ends_[end].node;
+  if (programs_[from].behaviour.tries_again) connect(from, to, ends_[end].port, ends_[end].first);
+}
+
 void Applications::disconnect(std::size_t end) {
-  if (ends_[end].destroyed) return;
-  simulator_.engine(ends_[end].node).disconnect(simulator_.now(), ends_[end].id);
-  simulator_.settle(ends_[end].node);
+  End& e = ends_[end];
+  if (e.destroyed) return;
+  if (!e.disconnecting) e.disconnecting = simulator_.now();
+  simulator_.node(e.node).disconnect(simulator_.now(), e.id);
+  simulator_.settle(e.node);
 }
 
 void Applications::destroy(std::size_t end) {
+  const NodeIndex node = ends_[end].node;
   if (ends_[end].destroyed) return;
   ends_[end].destroyed = true;
-  simulator_.engine(ends_[end].node).destroy(simulator_.now(), ends_[end].id);
-  simulator_.settle(ends_[end].node);
+  --programs_[node].live;
+  simulator_.node(node).destroy(simulator_.now(), ends_[end].id);
+  simulator_.settle(node);
 }
 
-const End* Applications::peer_of(const End& end) const {
-  for (const End& other : ends_) {
-    if (other.active != end.active && (other.peer_qpn == end.local_qpn || other.local_qpn == end.peer_qpn)) {
-      return &other;
-    }
+void Applications::crash(NodeIndex node) {
+  simulator_.crash(node);
+  for (End& end : ends_) {
+    if (end.node == node) end.destroyed = true;
   }
-  return nullptr;
+  programs_[node].live = 0;
+  programs_[node].unread.clear();
 }
 
-void Applications::on_request(NodeIndex node, const cm::Event& event) {
-  const std::size_t number = ends_.size();
-  End end;
-  end.node = node;
+void Applications::restart(NodeIndex node) {
+  simulator_.restart(node);
+  Program& program = programs_[node];
+  program.next_qpn = 0x11;
+  for (Listening& l : program.listening) l.listener = simulator_.node(node).listen(l.port, l.backlog, l.port);
+  simulator_.settle(node);
+}
+
+void Applications::on_request(NodeIndex node, const Event& event) {
+  const std::size_t number = begin(node, false);
+  End& end = ends_[number];
   end.id = event.connection;
-  end.local_qpn = next_qpn_++;
-  end.peer_qpn = event.peer.qpn;
+  end.port = static_cast<std::uint16_t>(event.user);
   end.events.push_back(event.type);
-  ends_.push_back(end);
-  cm::Engine& engine = simulator_.engine(node);
-  engine.request_taken(event.connection);
-  engine.set_user(event.connection, number);
-  if (behaviour_[node].accept_delay != kNever) {
-    simulator_.after(behaviour_[node].accept_delay, [this, number] { answer_request(number); });
+  learn_peer(number, event.peer_note);
+  simulator_.node(node).set_user(event.connection, number);
+  Program& program = programs_[node];
+  if (program.behaviour.accept_cost != 0) {
+    program.unread.push_back(number);
+    return read_request(node);
   }
+  simulator_.node(node).request_taken(event.connection);
+  if (program.behaviour.accept_delay != kNever) {
+    simulator_.after(program.behaviour.accept_delay, [this, number] { answer_request(number); });
+  }
+}
+
+// One at a time, in the order they came.
+void Applications::read_request(NodeIndex node) {
+  Program& program = programs_[node];
+  if (program.busy || program.unread.empty()) return;
+  const std::size_t number = program.unread.front();
+  program.unread.pop_front();
+  program.busy = true;
+  if (!ends_[number].destroyed) simulator_.node(node).request_taken(ends_[number].id);
+  simulator_.after(program.behaviour.accept_cost, [this, node, number] {
+    programs_[node].busy = false;
+    answer_request(number);
+    read_request(node);
+  });
 }
 
 void Applications::answer_request(std::size_t end) {
-  End& e = ends_[end];
-  if (e.destroyed) return;
-  cm::Engine& engine = simulator_.engine(e.node);
-  const auto answered =
-      behaviour_[e.node].rejects
-          ? engine.reject(simulator_.now(), e.id, {})
-          : engine.accept(simulator_.now(), e.id, {.ca_guid = guid_of(e.node), .params = {.qpn = e.local_qpn}});
-  simulator_.settle(e.node);
+  if (ends_[end].destroyed) return;
+  const NodeIndex node = ends_[end].node;
+  Node& n = simulator_.node(node);
+  const bool rejects = programs_[node].behaviour.rejects;
+  const bool answered = rejects ? n.reject(simulator_.now(), ends_[end].id)
+                                : n.accept(simulator_.now(), ends_[end].id, ends_[end].local_qpn, end + 1);
+  if (answered && !rejects) ends_[end].accepted = simulator_.now();
+  ends_[end].accept_failed = !answered;
+  simulator_.settle(node);
   // Withdrawn in the meantime, or rejected: there is nothing more to hear of it.
-  if (!answered || behaviour_[e.node].rejects) destroy(end);
+  if (!answered || rejects) destroy(end);
 }
 
 void Applications::establish(std::size_t end) {
   if (ends_[end].destroyed) return;
   const NodeIndex node = ends_[end].node;
-  const auto established = simulator_.engine(node).establish(simulator_.now(), ends_[end].id);
-  if (established) ends_[end].established = simulator_.now();
+  const bool established = simulator_.node(node).establish(simulator_.now(), ends_[end].id);
+  if (established) {
+    ends_[end].established = simulator_.now();
+    check_pair(end);
+  }
   simulator_.settle(node);
-  if (established) disconnect_after(end, behaviour_[node].disconnect_delay);
+  if (established) disconnect_after(end, programs_[node].behaviour.disconnect_delay);
 }
 
 void Applications::disconnect_after(std::size_t end, TimeNs delay) {
   if (delay != kNever) simulator_.after(delay, [this, end] { disconnect(end); });
 }
 
-// Each event at most once, and only after what has to come before it.
-void Applications::check_order(const End& end, EventType type) {
-  const auto& seen = end.events;
-  bool legal = !contains(seen, type) && !end.destroyed;
-  const bool over = contains(seen, EventType::kRejected) || contains(seen, EventType::kUnreachable) ||
-                    contains(seen, EventType::kTimewaitExit);
-  legal = legal && !over;
-  if (type == EventType::kTimewaitExit) {
-    legal = legal && contains(seen, EventType::kDisconnected);
-  } else {
-    legal = legal && !contains(seen, EventType::kDisconnected);
-  }
-  if (type == EventType::kConnectResponse) legal = legal && end.active && seen.empty();
-  if (type == EventType::kEstablished) legal = legal && !end.active;
-  if (type == EventType::kDisconnected) {
-    legal = legal && (contains(seen, EventType::kConnectRequest) || contains(seen, EventType::kConnectResponse));
-  }
-  if (!legal && violation_.empty()) {
-    violation_ = "event " + std::to_string(static_cast<int>(type)) + " out of order on node " +
-                 std::to_string(end.node) + " at " + std::to_string(simulator_.now()) + " ns";
-  }
+void Applications::learn_peer(std::size_t end, std::uint64_t note) {
+  // Corrupted or forged: nobody's number.
+  if (note == 0 || note > ends_.size() || ends_[note - 1].active == ends_[end].active) return;
+  ends_[end].peer = note - 1;
 }
 
-void Applications::on_event(NodeIndex node, const cm::Event& event) {
+void Applications::on_event(NodeIndex node, const Event& event) {
   if (event.type == EventType::kConnectRequest) return on_request(node, event);
   const std::size_t number = event.user;
   UCM_CHECK(number < ends_.size() && ends_[number].node == node && ends_[number].id == event.connection);
-  const Behaviour& behaviour = behaviour_[node];
+  const Behaviour& behaviour = programs_[node].behaviour;
+  check_order(number, event.type);
   End& end = ends_[number];
-  check_order(end, event.type);
   end.events.push_back(event.type);
   end.status = event.status;
   bool over = false;
@@ -155,22 +197,27 @@ void Applications::on_event(NodeIndex node, const cm::Event& event) {
     case EventType::kConnectRequest:
       break;
     case EventType::kConnectResponse:
-      end.peer_qpn = event.peer.qpn;
+      learn_peer(number, event.peer_note);
+      check_time(number, "connect", end.started);
       if (behaviour.establish_delay != kNever) {
         simulator_.after(behaviour.establish_delay, [this, number] { establish(number); });
       }
       break;
     case EventType::kEstablished:
       end.established = simulator_.now();
+      check_time(number, "accept", *end.accepted);
+      check_pair(number);
       disconnect_after(number, behaviour.disconnect_delay);
       break;
     case EventType::kDisconnected:
       end.disconnected = simulator_.now();
+      if (end.disconnecting) check_time(number, "disconnect", *end.disconnecting);
       disconnect_after(number, behaviour.answer_delay);
       break;
     case EventType::kRejected:
     case EventType::kUnreachable:
       end.failed = simulator_.now();
+      if (!end.established) check_time(number, "failure", end.active ? end.started : *end.accepted);
       over = true;
       break;
     case EventType::kTimewaitExit:
@@ -178,6 +225,110 @@ void Applications::on_event(NodeIndex node, const cm::Event& event) {
       break;
   }
   if (over && behaviour.destroys_when_over) simulator_.after(0, [this, number] { destroy(number); });
+}
+
+// --------------------------------------------------------------------------------------------------------------------
+// What must hold.
+
+void Applications::violate(std::size_t end, const std::string& what) {
+  if (!violation_.empty()) return;
+  violation_ = what + ": " + (ends_[end].active ? "active" : "passive") + " end " + std::to_string(end) + " on node " +
+               std::to_string(ends_[end].node) + " at " + std::to_string(simulator_.now()) + " ns";
+}
+
+// Each event at most once, and only after what has to come before it.
+void Applications::check_order(std::size_t number, EventType type) {
+  const End& end = ends_[number];
+  const auto& seen = end.events;
+  const bool over = contains(seen, EventType::kRejected) || contains(seen, EventType::kUnreachable) ||
+                    contains(seen, EventType::kTimewaitExit);
+  bool legal = !contains(seen, type) && !end.destroyed && !over;
+  // A passive end hears of nothing before its accept().
+  legal = legal && (end.active || end.accepted);
+  legal = legal && contains(seen, EventType::kDisconnected) == (type == EventType::kTimewaitExit);
+  if (type == EventType::kConnectResponse) legal = legal && end.active && seen.empty();
+  if (type == EventType::kEstablished) legal = legal && !end.active;
+  if (type == EventType::kDisconnected && end.active) legal = legal && end.established;
+  if (type == EventType::kUnreachable) legal = legal && !end.established;
+  if (!legal) violate(number, "event " + std::to_string(static_cast<int>(type)) + " out of order");
+}
+
+void Applications::check_time(std::size_t end, const char* what, TimeNs since) {
+  const TimeNs longest = simulator_.sent(wire::Attribute::kMra) == 0 ? kLongest : kLongestWithMra;
+  if (simulator_.now() - since > longest) violate(end, std::string(what) + " took too long");
+}
+
+// Both ends mean each other, and their QPs are programmed to talk to each other.
+void Applications::check_pair(std::size_t number) {
+  const End& end = ends_[number];
+  if (!believes_messages) return;
+  if (!end.peer) return violate(number, "established with nobody");
+  const End& peer = ends_[*end.peer];
+  if (!end.active && !peer.established) return violate(number, "established before its peer");
+  if (peer.peer != number) violate(number, "established with somebody else's peer");
+  if (end.destroyed || peer.destroyed || !peer.established) return;
+  const auto mine = simulator_.node(end.node).qp(end.id);
+  const auto theirs = simulator_.node(peer.node).qp(peer.id);
+  if (!mine || !theirs || mine->local_qpn != end.local_qpn || mine->dest_qpn != theirs->local_qpn ||
+      theirs->dest_qpn != mine->local_qpn || mine->rq_psn != theirs->sq_psn || mine->sq_psn != theirs->rq_psn) {
+    violate(number, "QPs do not match");
+  }
+}
+
+// The node holds what its programs hold.
+void Applications::check_node(NodeIndex node) {
+  const Usage usage = simulator_.node(node).usage();
+  const Program& program = programs_[node];
+  const bool sound = usage.connections == program.live && usage.comm_ids == program.live &&
+                     usage.remote_ids == usage.remote_qps && usage.remote_ids <= program.live &&
+                     usage.messages <= program.live && usage.timers <= program.live;
+  if (sound || !violation_.empty()) return;
+  violation_ = "node " + std::to_string(node) + " holds " + std::to_string(usage.connections) + " connections, " +
+               std::to_string(usage.comm_ids) + " comm IDs, " + std::to_string(usage.remote_ids) + "/" +
+               std::to_string(usage.remote_qps) + " peers, " + std::to_string(usage.messages) + " messages, " +
+               std::to_string(usage.timers) + " timers for " + std::to_string(program.live) +
+               " ends of its programs, at " + std::to_string(simulator_.now()) + " ns";
+}
+
+// Nothing is on its way any more: an end that waits would wait for ever.
+void Applications::check_settled(std::size_t number) {
+  const End& end = ends_[number];
+  if (end.destroyed || end.failed || end.disconnected) return;
+  const Behaviour& behaviour = programs_[end.node].behaviour;
+  if (end.active && end.events.empty()) return violate(number, "connect() never ended");
+  if (end.disconnecting && end.established) return violate(number, "disconnect() never ended");
+  if (!end.active && end.accepted && !end.established) violate(number, "accept() never ended");
+  const bool slow = end.active ? behaviour.establish_delay == kNever : behaviour.accept_delay == kNever;
+  if (!end.established && !slow) violate(number, "neither established nor failed");
+}
+
+void Applications::finish() {
+  for (std::size_t i = 0; i < ends_.size(); ++i) check_settled(i);
+  simulator_.heal();
+  for (auto& [node, program] : programs_) {
+    if (!simulator_.is_up(node)) restart(node);
+  }
+  // What programs never got round to: they close it now.
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (!ends_[i].established) destroy(i);
+  }
+  for (std::size_t i = 0; i < ends_.size(); ++i) disconnect(i);
+  if (!simulator_.run(simulator_.now() + 2 * kLongestWithMra) && violation_.empty()) violation_ = "never at rest";
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    check_settled(i);
+    if (!ends_[i].destroyed && !ends_[i].disconnected && !ends_[i].failed) violate(i, "does not know of the end");
+  }
+  // Twice: a request that was under way may still arrive.
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < ends_.size(); ++i) destroy(i);
+    (void)simulator_.run(simulator_.now() + 2 * kLongestWithMra);
+  }
+  for (auto& [node, program] : programs_) {
+    for (const Listening& l : program.listening) simulator_.node(node).close_listener(simulator_.now(), l.listener);
+    if (simulator_.node(node).usage() != Usage{} && violation_.empty()) {
+      violation_ = "node " + std::to_string(node) + " has something left";
+    }
+  }
 }
 
 }  // namespace ucm::sim

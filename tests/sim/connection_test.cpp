@@ -14,14 +14,13 @@ constexpr TimeNs kMillisecond = kNanosecondsPerMillisecond;
 constexpr TimeNs kSecond = kNanosecondsPerSecond;
 constexpr std::uint16_t kPort = 7174;
 
-using cm::EventType;
 using wire::Attribute;
 
 // A client at node 0 and a server at node 1.
 struct Pair {
   explicit Pair(const LinkOptions& link, std::uint64_t seed = 1) : simulator(seed, link), applications(simulator) {
-    client = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0002));
-    server = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0001));
+    client = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0002));
+    server = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0001));
     listener = applications.listen(server, kPort);
   }
   std::vector<Attribute> messages() const {
@@ -36,9 +35,9 @@ struct Pair {
   }
   // All there was is gone, but for the listener.
   void expect_nothing_left() {
-    EXPECT_EQ(simulator.engine(client).usage(), cm::Engine::Usage{});
-    simulator.engine(server).close_listener(simulator.now(), listener);
-    EXPECT_EQ(simulator.engine(server).usage(), cm::Engine::Usage{});
+    EXPECT_EQ(simulator.node(client).usage(), Usage{});
+    simulator.node(server).close_listener(simulator.now(), listener);
+    EXPECT_EQ(simulator.node(server).usage(), Usage{});
     EXPECT_EQ(applications.violation(), "");
   }
 
@@ -46,7 +45,7 @@ struct Pair {
   Applications applications;
   NodeIndex client = 0;
   NodeIndex server = 0;
-  cm::ListenerId listener{};
+  Handle listener = 0;
 };
 
 TEST(Connection, TakesOneRoundTripActiveAndOneAndAHalfPassive) {
@@ -235,12 +234,12 @@ TEST(Connection, ApplicationThatNeverAnswersTheRequestHoldsItUntilTheClientGives
 TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  // field case 2.13
   Simulator simulator(1, {.delay = kTrip});
   Applications applications(simulator);
-  const NodeIndex client = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0002));
-  const NodeIndex server = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0001));
+  const NodeIndex client = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0002));
+  const NodeIndex server = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0001));
   // Nothing is taken at first: the application sleeps.
   const auto deliver = simulator.on_event;
-  std::vector<cm::Event> asleep;
-  simulator.on_event = [&](NodeIndex node, const cm::Event& event) {
+  std::vector<Event> asleep;
+  simulator.on_event = [&](NodeIndex node, const Event& event) {
     if (node == server && simulator.now() < kSecond) return asleep.push_back(event);
     deliver(node, event);
   };
@@ -320,28 +319,15 @@ TEST(Connection, RestartedPeerThatReusesItsQpIsToldAndTheOldConnectionEnds) {  /
   Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort);
   EXPECT_TRUE(pair.simulator.run());
-  const std::uint32_t qpn = pair.applications.ends()[0].local_qpn;
-  pair.simulator.restart(pair.client);
-  const auto request =
-      pair.simulator.engine(pair.client)
-          .connect(pair.simulator.now(), {.path = {.local = pair.simulator.address(pair.client),
-                                                   .remote = pair.simulator.address(pair.server)},
-                                          .ca_guid = 0x0200'00ff'fe00'0000,
-                                          .service_id = wire::ip_service_id(wire::PortSpace::kTcp, kPort),
-                                          .params = {.qpn = qpn}});
-  ASSERT_TRUE(request);
-  std::int32_t status = 0;
-  const auto deliver = pair.simulator.on_event;
-  pair.simulator.on_event = [&](NodeIndex node, const cm::Event& event) {
-    if (node == pair.server) return deliver(node, event);
-    EXPECT_EQ(event.type, EventType::kRejected);
-    status = event.status;
-  };
-  pair.simulator.settle(pair.client);
+  pair.applications.crash(pair.client);
+  pair.applications.restart(pair.client);
+  const std::size_t second = pair.applications.connect(pair.client, pair.server, kPort);
   EXPECT_TRUE(pair.simulator.run());
-  EXPECT_EQ(status, 10);
+  EXPECT_EQ(pair.applications.ends()[second].local_qpn, pair.applications.ends()[0].local_qpn);
+  EXPECT_EQ(pair.applications.ends()[second].events, std::vector{EventType::kRejected});
+  EXPECT_EQ(pair.applications.ends()[second].status, 10);
   EXPECT_TRUE(pair.applications.ends()[1].disconnected);
-  EXPECT_EQ(pair.applications.violation(), "");
+  pair.expect_nothing_left();
 }
 
 // ---- Random trouble.
@@ -369,9 +355,9 @@ std::uint64_t run_random(std::uint64_t seed) {
                    .duplicate_per_mille = static_cast<std::uint32_t>(choice.below(200))};
   Simulator simulator(seed, link);
   Applications applications(simulator);
-  std::vector<cm::ListenerId> listeners;
+  std::vector<Handle> listeners;
   for (std::uint32_t i = 0; i < 4; ++i) {
-    const NodeIndex node = simulator.add_node(wire::IpAddress::ipv4(0x0a4d0001 + i));
+    const NodeIndex node = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0001 + i));
     const auto delay = [&](TimeNs up_to) {
       return static_cast<TimeNs>(choice.below(static_cast<std::uint64_t>(up_to)));
     };
@@ -393,8 +379,8 @@ std::uint64_t run_random(std::uint64_t seed) {
   StateHash hash;
   for (NodeIndex node = 0; node < 4; ++node) {
     hash.add(simulator.engine(node).state_hash());
-    simulator.engine(node).close_listener(simulator.now(), listeners[node]);
-    EXPECT_EQ(simulator.engine(node).usage(), cm::Engine::Usage{}) << "node " << node;
+    simulator.node(node).close_listener(simulator.now(), listeners[node]);
+    EXPECT_EQ(simulator.node(node).usage(), Usage{}) << "node " << node;
   }
   for (const SentPacket& packet : simulator.sent()) hash.add(Bytes(packet.packet.mad));
   return hash.value();
