@@ -40,7 +40,14 @@ demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
 .PHONY: test
 test: ## Build with GCC and Clang, and run every test
 	@scripts/setup.sh build demo test
+	@scripts/setup.sh interop || echo "the tests against a Linux kernel will be skipped"
 	@scripts/test.sh compilers $(JOBS)
+
+.PHONY: test-interop
+test-interop: ## Test against a stock Linux kernel, which runs in a virtual machine
+	@scripts/setup.sh build demo test
+	@scripts/setup.sh interop || echo "the tests against a Linux kernel will be skipped"
+	@scripts/test.sh interop $(JOBS)
 
 .PHONY: sanitize
 sanitize: ## Build with ASan+UBSan and with TSan, and run the tests under them

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Runs the tests of UCM against a stock Linux kernel in a virtual machine.
+
+    tests/interop/interop.py --list           the names
+    tests/interop/interop.py programs.rping   those that begin so, one after the other in one machine
+    tests/interop/interop.py core             a selection of all
+
+Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed, with the programs' outputs.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
+
+import guest
+import harness
+import lab
+import matrix
+
+EXIT_SKIPPED = 77
+
+CASES = {}
+for module in (harness, matrix):
+    CASES.update({f"{module.__name__}.{name}": case for name, case in module.CASES.items()})
+
+# What `make test` runs, too: every kind of test, and most programs, in a few minutes.
+CORE = ("harness.", "matrix.rping.")
+
+
+def run(name: str, space: guest.InteropLab) -> None:
+    started = time.monotonic()
+    shown = len(space.programs)
+    CASES[name](space)
+    for program in space.programs[shown:]:
+        program.end()
+    del space.programs[shown:]  # a later failure is not their matter
+    print(f"passed {name} ({time.monotonic() - started:.1f} s)", flush=True)
+
+
+def run_all(names: list[str], build: pathlib.Path) -> int:
+    name = "boot"
+    try:
+        with guest.InteropLab(build) as space:
+            started = time.monotonic()
+            space.boot()
+            print(f"the virtual machine runs ({time.monotonic() - started:.1f} s)", flush=True)
+            for name in names:
+                run(name, space)
+    except lab.Skipped as reason:
+        print(f"SKIPPED {', '.join(names)}: {reason}")
+        return EXIT_SKIPPED
+    except lab.Failure as failure:
+        print(f"FAILED {name}: {failure}")
+        return 1
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Tests of UCM against a Linux kernel")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).parents[2] / "build",
+                        help="the build tree (default: build/ of this source tree)")
+    parser.add_argument("--list", action="store_true", help="print the names of all tests")
+    parser.add_argument("name", nargs="*", help="tests to run; a prefix stands for all that begin so")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(CASES))
+        return 0
+    prefixes = CORE if arguments.name == ["core"] else tuple(arguments.name)
+    chosen = [name for name in CASES if name.startswith(prefixes)]
+    if not chosen:
+        parser.error("no such test; --list says what there is")
+    try:
+        lab.become_root()
+    except lab.Skipped as reason:
+        print(f"SKIPPED: {reason}")
+        return EXIT_SKIPPED
+    return run_all(chosen, arguments.build.resolve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
