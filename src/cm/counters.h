@@ -34,10 +34,14 @@ struct Counters {
   std::uint64_t rejected_mtu = 0;             // 26
   std::uint64_t rejected_stale = 0;           // 10, REQ or REP
 
+  // SIDR requests refused without the application.
+  std::uint64_t sidr_no_listener = 0;  // status 1
+  std::uint64_t sidr_not_for_us = 0;   // status 2: address, family, header version, P_Key or a connected service
+  std::uint64_t sidr_full = 0;         // status 2: backlog or connections_max
+
   // Answered from the connection's state, or without one.
-  std::uint64_t duplicates_answered = 0;  // REQ, REP or DREQ repeated by the peer
+  std::uint64_t duplicates_answered = 0;  // REQ, REP, DREQ or SIDR_REQ repeated by the peer
   std::uint64_t unknown_dreqs_answered = 0;
-  std::uint64_t sidr_refused = 0;
   std::uint64_t class_port_info_answered = 0;
 
   // Connections.
@@ -49,6 +53,13 @@ struct Counters {
   std::uint64_t unreachable = 0;
   std::uint64_t disconnected = 0;
   std::uint64_t disconnect_timeouts = 0;
+
+  // SIDR exchanges.
+  std::uint64_t sidr_connects = 0;
+  std::uint64_t sidr_requests = 0;  // delivered to a listener
+  std::uint64_t sidr_replies = 0;   // with a QP that can be used
+  std::uint64_t sidr_rejected = 0;  // by the peer, or with a Q_Key that cannot be used
+  std::uint64_t sidr_unreachable = 0;
 };
 
 struct CounterField {
@@ -80,9 +91,11 @@ inline constexpr std::array kCounterFields = {
     UCM_COUNTER(rejected_alternate_path),
     UCM_COUNTER(rejected_mtu),
     UCM_COUNTER(rejected_stale),
+    UCM_COUNTER(sidr_no_listener),
+    UCM_COUNTER(sidr_not_for_us),
+    UCM_COUNTER(sidr_full),
     UCM_COUNTER(duplicates_answered),
     UCM_COUNTER(unknown_dreqs_answered),
-    UCM_COUNTER(sidr_refused),
     UCM_COUNTER(class_port_info_answered),
     UCM_COUNTER(connects),
     UCM_COUNTER(requests),
@@ -92,6 +105,11 @@ inline constexpr std::array kCounterFields = {
     UCM_COUNTER(unreachable),
     UCM_COUNTER(disconnected),
     UCM_COUNTER(disconnect_timeouts),
+    UCM_COUNTER(sidr_connects),
+    UCM_COUNTER(sidr_requests),
+    UCM_COUNTER(sidr_replies),
+    UCM_COUNTER(sidr_rejected),
+    UCM_COUNTER(sidr_unreachable),
 #undef UCM_COUNTER
 };
 static_assert(sizeof(Counters) == kCounterFields.size() * sizeof(std::uint64_t), "every counter has a name");

@@ -47,6 +47,19 @@ ListenerId Engine::listener_handle(Listeners::Index index) const {
   return ListenerId{std::uint64_t{listeners_[index].generation} << 32 | index};
 }
 
+std::uint32_t Engine::new_comm_id() {
+  const std::uint32_t shard = std::uint32_t{config_.shard} << kCommIdRandomBits;
+  const auto unusable = [&](std::uint32_t random_bits) {
+    const std::uint32_t id = shard | random_bits;
+    return random_bits == 0 || by_comm_id_.find(id, [](Slot) { return true; }) != SlotTable::kNone ||
+           find_sidr_exchange(id) != SlotTable::kNone;
+  };
+  // At most one ID in 64 is taken (kConnectionsMax), so this ends at once.
+  std::uint32_t random_bits = 0;
+  while (unusable(random_bits)) random_bits = random_.next_u32() & kCommIdRandomMask;
+  return shard | random_bits;
+}
+
 Engine::Slot Engine::create_connection(const Path& path) {
   const Slot slot = connections_.take();
   Connection& c = connections_[slot];
@@ -54,14 +67,7 @@ Engine::Slot Engine::create_connection(const Path& path) {
   c = Connection{};
   c.generation = generation;
   c.path = path;
-  const std::uint32_t shard = std::uint32_t{config_.shard} << kCommIdRandomBits;
-  const auto unusable = [&](std::uint32_t random_bits) {
-    return random_bits == 0 || by_comm_id_.find(shard | random_bits, [](Slot) { return true; }) != SlotTable::kNone;
-  };
-  // At most one ID in 128 is taken (kConnectionsMax), so this ends at once.
-  std::uint32_t random_bits = 0;
-  while (unusable(random_bits)) random_bits = random_.next_u32() & kCommIdRandomMask;
-  c.local_comm_id = shard | random_bits;
+  c.local_comm_id = new_comm_id();
   c.rq_psn = random_.next_u32() & wire::kMask24;
   by_comm_id_.insert(c.local_comm_id, slot);
   return slot;
@@ -306,6 +312,7 @@ void Engine::close_listener(TimeNs now, ListenerId id) {
   if (!listeners_.valid(index, static_cast<std::uint32_t>(static_cast<std::uint64_t>(id) >> 32))) return;
   // Each destroy takes its request off the list.
   while (!listeners_[index].untaken.empty()) destroy(now, handle_of(listeners_[index].untaken.back()));
+  close_sidr_listener(now, index);
   listeners_.remove(index);
 }
 
@@ -470,7 +477,7 @@ std::optional<Event> Engine::poll_event() {
   return event;
 }
 
-TimeNs Engine::next_deadline() const { return timers_.next(); }
+TimeNs Engine::next_deadline() const { return std::min(timers_.next(), sidr_.timers.next()); }
 
 void Engine::on_deadline(TimeNs now) {
   for (std::size_t i = 0; i < kTimersPerCall && timers_.next() <= now; ++i) {
@@ -481,6 +488,7 @@ void Engine::on_deadline(TimeNs now) {
                                                                   : Input::kRetriesExhausted;
     (void)step(slot, {.now = now, .input = input});
   }
+  on_sidr_deadline(now);
 }
 
 Engine::Usage Engine::usage() const {
@@ -490,7 +498,9 @@ Engine::Usage Engine::usage() const {
           .remote_ids = by_remote_id_.size(),
           .remote_qps = by_remote_qp_.size(),
           .exchanges = exchanges_.in_use(),
-          .timers = timers_.size()};
+          .timers = timers_.size() + sidr_.timers.size(),
+          .sidr_exchanges = sidr_.exchanges.in_use(),
+          .sidr_messages = sidr_.messages.in_use()};
 }
 
 std::uint64_t Engine::state_hash() const {
@@ -516,6 +526,7 @@ std::uint64_t Engine::state_hash() const {
     hash.add(events_[i].connection);
     hash.add(events_[i].status);
   }
+  add_sidr_to(hash);
   Random random = random_;
   hash.add(random.next());
   return hash.value();

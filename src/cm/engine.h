@@ -1,9 +1,9 @@
 // The CM protocol engine: every connection of a node, both roles, as a pure state machine. No I/O, clock, thread or
 // random source: what arrives, the time and the random key come in as arguments; what leaves is polled.
 //
-// After any call that takes `now`, drain poll_packet() and poll_event() until they return nothing, and ask
-// next_deadline() again. Same inputs in the same order give the same outputs. Not thread-safe. Copyable: a copy goes on
-// exactly like the original (simulation, exploration, snapshot).
+// After any call that takes `now`, drain poll_packet(), poll_event() and poll_sidr_event() until they return nothing,
+// and ask next_deadline() again. Same inputs in the same order give the same outputs. Not thread-safe. Copyable: a copy
+// goes on exactly like the original (simulation, exploration, snapshot).
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 #include "cm/listeners.h"
 #include "cm/path.h"
 #include "cm/peers.h"
+#include "cm/sidr.h"
 #include "cm/slab.h"
 #include "cm/slot_table.h"
 #include "cm/state_machine.h"
@@ -35,7 +36,6 @@ namespace ucm::cm {
 
 // Handles. 0 is never valid; a handle of something destroyed is refused, not misread.
 enum class ConnectionId : std::uint64_t {};
-enum class ListenerId : std::uint64_t {};
 
 struct Config {
   RandomKey random_key{};                 // comm IDs, PSNs and jitter derive from it
@@ -44,7 +44,7 @@ struct Config {
   std::uint8_t max_cm_retries = 15;
   std::uint8_t mra_service_timeout = 24;
   std::uint8_t target_ack_delay = 15;
-  std::uint32_t connections_max = 1u << 20;
+  std::uint32_t connections_max = 1u << 20;  // and as many SIDR exchanges
   Recovery recovery{};
 };
 
@@ -169,6 +169,20 @@ class Engine {
   // invalid afterwards; returns at once in every state.
   void destroy(TimeNs now, ConnectionId id);
 
+  // Datagram service, where a listener's `transport` is nullopt.
+  // Sends SIDR_REQ. EINVAL: private data over 180 bytes; ENOMEM: connections_max.
+  Result<SidrId> sidr_connect(TimeNs now, const SidrConnectParams& params);
+  // Passive side, after SidrEventType::kRequest; as for connections.
+  void sidr_request_taken(SidrId id);
+  void sidr_set_user(SidrId id, std::uint64_t user);
+  // Sends SIDR_REP, and again when the peer asks again. EINVAL when it has been answered already, or private data is
+  // over 136 bytes; then a waiting request is refused.
+  Result<void> sidr_accept(TimeNs now, SidrId id, const SidrAcceptParams& params);
+  // The same with status 2.
+  Result<void> sidr_reject(TimeNs now, SidrId id, Bytes private_data);
+  // Refuses a waiting request. No event any more; the handle is invalid afterwards.
+  void sidr_destroy(TimeNs now, SidrId id);
+
   // nullopt for an invalid handle.
   std::optional<QpParameters> qp_parameters(ConnectionId id) const;
 
@@ -177,6 +191,7 @@ class Engine {
 
   std::optional<Packet> poll_packet();
   std::optional<Event> poll_event();
+  std::optional<SidrEvent> poll_sidr_event();
 
   // When on_deadline() wants to be called; kNever when idle.
   TimeNs next_deadline() const;
@@ -185,6 +200,7 @@ class Engine {
 
   // nullopt for an invalid handle.
   std::optional<State> state(ConnectionId id) const;
+  std::optional<SidrState> state(SidrId id) const;
   const Counters& counters() const { return counters_; }
 
   // How much the engine holds; all zero when nothing is left.
@@ -196,6 +212,8 @@ class Engine {
     std::size_t remote_qps = 0;
     std::size_t exchanges = 0;
     std::size_t timers = 0;
+    std::size_t sidr_exchanges = 0;
+    std::size_t sidr_messages = 0;
     bool operator==(const Usage&) const = default;
   };
   Usage usage() const;
@@ -224,6 +242,8 @@ class Engine {
   Slot slot_of(ConnectionId id) const;  // Connection::kNone when invalid
   ConnectionId handle_of(Slot slot) const;
   ListenerId listener_handle(Listeners::Index index) const;
+  // Free among connections and SIDR exchanges.
+  std::uint32_t new_comm_id();
   Slot create_connection(const Path& path);
   void release_connection(Slot slot);
   void take_request(Slot slot);
@@ -259,13 +279,41 @@ class Engine {
   void on_rej(TimeNs now, const Path& path, const wire::Rej& rej);
   void on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq);
   void on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep);
+  void on_sidr_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrReq& req);
+  void on_sidr_rep(TimeNs now, const Path& path, const wire::SidrRep& rep);
   // False after having rejected the request.
   bool path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req);
-  Listeners::Index listener_for(const Path& path, const wire::Req& req, const wire::IpCmHeader& addresses) const;
+  Listeners::Index listener_for(const Path& path, std::uint64_t service_id,
+                                std::optional<wire::TransportService> transport,
+                                const wire::IpCmHeader& addresses) const;
   void deliver_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
                        const wire::IpCmHeader& addresses, Listeners::Index listener);
   Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
   bool role_is(Slot slot, Role role);
+
+  // sidr.cpp: datagram service. Slots are those of sidr_.exchanges.
+  struct SidrStimulus {
+    TimeNs now = 0;
+    SidrInput input{};
+    const wire::SidrRep* rep = nullptr;
+    SidrAcceptParams answer{};
+  };
+  Slot slot_of(SidrId id) const;  // SidrExchange::kNone when invalid
+  SidrId sidr_handle(Slot slot) const;
+  Slot create_sidr_exchange(const Path& path);
+  Slot find_sidr_request(const Path& path, const wire::SidrReq& req) const;
+  Slot find_sidr_exchange(std::uint32_t request_id) const;
+  void take_sidr_request(Slot slot);
+  Result<void> step(Slot slot, const SidrStimulus& stimulus);
+  Result<void> command(SidrId id, const SidrStimulus& stimulus);
+  void act(Slot slot, SidrAction action, const SidrStimulus& stimulus);
+  void enter(TimeNs now, Slot slot, SidrState next);
+  SidrEvent& push_event(Slot slot, SidrEventType type, std::int32_t status, Bytes private_data);
+  void deliver_sidr_request(const Path& path, const wire::MadHeader& header, const wire::SidrReq& req,
+                            const wire::IpCmHeader& addresses, Listeners::Index listener);
+  void close_sidr_listener(TimeNs now, Listeners::Index listener);
+  void on_sidr_deadline(TimeNs now);
+  void add_sidr_to(StateHash& hash) const;
 
   // outgoing.cpp: the messages.
   template <class Message>
@@ -286,7 +334,12 @@ class Engine {
   void send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
                  std::uint32_t remote_comm_id);
   void send_again(Slot slot);
-  void refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request);
+  void send_sidr_req(Slot slot, const SidrConnectParams& params);
+  void send_sidr_rep(Slot slot, wire::SidrStatus status, const SidrAcceptParams& params);
+  void send_sidr_again(Slot slot);
+  void keep_sidr_message(Slot slot, const Mad& mad);
+  void refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request,
+                   wire::SidrStatus status);
   void answer_class_port_info(const Path& path, Bytes mad);
 
   Config config_;
@@ -301,6 +354,7 @@ class Engine {
   DeadlineHeap timers_;  // one per connection: the next repetition, or the end of timewait
   RingQueue<Packet> packets_;
   RingQueue<Event> events_;
+  SidrTables sidr_;
   Counters counters_;
 };
 

@@ -4,11 +4,13 @@
 #include "cm/engine.h"
 #include "cm/limits.h"
 #include "cm/timing.h"
+#include "wire/headers.h"
 
 namespace ucm::cm {
 namespace {
 
-constexpr std::uint16_t kPkeyNumberMask = 0x7FFF;  // without the membership bit
+// Of the one partition there is, as a full or a limited member.
+bool is_default_pkey(std::uint16_t pkey) { return (pkey | 0x8000) == wire::kDefaultPkey; }
 
 // A reply goes back where the packet came from, with nothing copied from what the peer chose.
 Path reply_path(const Path& path) {
@@ -63,11 +65,11 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
     case wire::Attribute::kDrep:
       return on_drep(now, reply, header, *wire::Drep::parse(payload));
     case wire::Attribute::kSidrReq:
-      ++counters_.sidr_refused;
-      return refuse_sidr(reply, header, *wire::SidrReq::parse(payload));
+      return on_sidr_req(now, reply, header, *wire::SidrReq::parse(payload));
+    case wire::Attribute::kSidrRep:
+      return on_sidr_rep(now, reply, *wire::SidrRep::parse(payload));
     case wire::Attribute::kLap:
     case wire::Attribute::kApr:
-    case wire::Attribute::kSidrRep:
       ++counters_.unsupported;
       return;
     case wire::Attribute::kClassPortInfo:
@@ -101,7 +103,7 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
   }
   if (!path_is_usable(path, header, req)) return;
   const auto addresses = *wire::IpCmHeader::parse(req.private_data);
-  const Listeners::Index listener = listener_for(path, req, addresses);
+  const Listeners::Index listener = listener_for(path, req.service_id, req.transport_service, addresses);
   if (listener == Listeners::kNone) {
     ++counters_.rejected_not_for_us;
     return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
@@ -118,7 +120,7 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
 }
 
 bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req) {
-  if (req.primary.remote_gid != path.local || (req.pkey & kPkeyNumberMask) != kPkeyNumberMask) {
+  if (req.primary.remote_gid != path.local || !is_default_pkey(req.pkey)) {
     ++counters_.rejected_gid;
     reject_request(path, header, req, wire::RejReason::kInvalidGid, &path.local);
     return false;
@@ -136,14 +138,14 @@ bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, con
   return true;
 }
 
-Listeners::Index Engine::listener_for(const Path& path, const wire::Req& req, const wire::IpCmHeader& addresses) const {
+Listeners::Index Engine::listener_for(const Path& path, std::uint64_t service_id,
+                                      std::optional<wire::TransportService> transport,
+                                      const wire::IpCmHeader& addresses) const {
   const bool valid = addresses.version == 0 && (addresses.ip_version == 4 || addresses.ip_version == 6) &&
                      is_plausible(addresses.source, path) && is_plausible(addresses.destination, path);
   if (!valid) return Listeners::kNone;
-  const Listeners::Index listener = listeners_.match(req.service_id, addresses, path);
-  if (listener == Listeners::kNone || listeners_[listener].params.transport != req.transport_service) {
-    return Listeners::kNone;
-  }
+  const Listeners::Index listener = listeners_.match(service_id, addresses, path);
+  if (listener == Listeners::kNone || listeners_[listener].params.transport != transport) return Listeners::kNone;
   return listener;
 }
 
@@ -190,6 +192,30 @@ void Engine::deliver_request(const Path& path, const wire::MadHeader& header, co
                 .rnr_retry_count = req.rnr_retry_count,
                 .vendor_id = req.vendor_id,
                 .ece_options = header.attribute_modifier};
+}
+
+// The same peer asking the same again is the repetition, whatever else the request says.
+void Engine::on_sidr_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrReq& req) {
+  if (const Slot slot = find_sidr_request(path, req); slot != SidrExchange::kNone) {
+    (void)step(slot, {.now = now, .input = SidrInput::kReq});
+    return;
+  }
+  if (!listeners_.has_service(req.service_id)) {
+    ++counters_.sidr_no_listener;
+    return refuse_sidr(path, header, req, wire::SidrStatus::kUnsupportedServiceId);
+  }
+  const auto addresses = *wire::IpCmHeader::parse(req.private_data);
+  const Listeners::Index listener = listener_for(path, req.service_id, std::nullopt, addresses);
+  if (listener == Listeners::kNone || !is_default_pkey(req.pkey)) {
+    ++counters_.sidr_not_for_us;
+    return refuse_sidr(path, header, req, wire::SidrStatus::kRejected);
+  }
+  if (listeners_[listener].untaken_sidr >= listeners_[listener].params.backlog ||
+      sidr_.exchanges.in_use() >= config_.connections_max) {
+    ++counters_.sidr_full;
+    return refuse_sidr(path, header, req, wire::SidrStatus::kRejected);
+  }
+  deliver_sidr_request(path, header, req, addresses, listener);
 }
 
 // --------------------------------------------------------------------------------------------------------------------
@@ -292,6 +318,24 @@ void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header
   if (slot == Connection::kNone) return;
   learn_from_answer(now, slot, header, State::kDreqSent, State::kDreqSent);
   (void)step(slot, {.now = now, .input = Input::kDrep});
+}
+
+void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::SidrRep& rep) {
+  const Slot slot = find_sidr_exchange(rep.request_id);
+  if (slot == SlotTable::kNone) {
+    ++counters_.unknown_connection;
+    return;
+  }
+  const SidrExchange& e = sidr_.exchanges[slot];
+  if (!same_peer(e.path, path)) {
+    ++counters_.wrong_source;
+    return;
+  }
+  const bool good_qkey = rep.qkey != 0 && (e.qkey == 0 || rep.qkey == e.qkey);
+  const SidrInput input = rep.status != wire::SidrStatus::kSuccess ? SidrInput::kRepRefused
+                          : good_qkey                              ? SidrInput::kRep
+                                                                   : SidrInput::kRepBadQkey;
+  (void)step(slot, {.now = now, .input = input, .rep = &rep});
 }
 
 }  // namespace ucm::cm

@@ -6,8 +6,8 @@
 
 namespace ucm::cm {
 
-// Comm IDs have 28 random bits beside the shard. Twice this number would still leave 99 % of them free, so that a
-// free one is found at the first try and a guess hits nothing.
+// Comm IDs have 28 random bits beside the shard. As many connections and as many SIDR exchanges leave 98 % of them
+// free, so that a free one is found at the first try and a guess hits nothing.
 inline constexpr std::uint32_t kConnectionsMax = 1u << 21;
 
 inline constexpr std::uint32_t kListenersMax = 1u << 16;  // one per port number of one address is plenty
@@ -25,8 +25,10 @@ inline constexpr std::uint32_t kPeersMax = 1u << 16;
 // packet hold state for hours.
 inline constexpr std::uint8_t kPeerTimeoutExponentMax = 24;
 
-inline constexpr std::size_t kConnectPrivateDataMax = 56;  // REQ 92 less the 36 of the IP CM header
-inline constexpr std::size_t kAcceptPrivateDataMax = 196;  // REP
-inline constexpr std::size_t kRejectPrivateDataMax = 148;  // REJ
+inline constexpr std::size_t kConnectPrivateDataMax = 56;       // REQ 92 less the 36 of the IP CM header
+inline constexpr std::size_t kAcceptPrivateDataMax = 196;       // REP
+inline constexpr std::size_t kRejectPrivateDataMax = 148;       // REJ
+inline constexpr std::size_t kSidrRequestPrivateDataMax = 180;  // SIDR_REQ 216 less the 36 of the IP CM header
+inline constexpr std::size_t kSidrReplyPrivateDataMax = 136;    // SIDR_REP
 
 }  // namespace ucm::cm

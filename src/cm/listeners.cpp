@@ -89,6 +89,7 @@ void Listeners::add_to(StateHash& hash) const {
     hash.add(listener.params.ifindex);
     hash.add(listener.params.backlog);
     hash.add(listener.untaken.size());
+    hash.add(listener.untaken_sidr);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/hash.h"
@@ -13,14 +14,16 @@
 
 namespace ucm::cm {
 
+enum class ListenerId : std::uint64_t {};
+
 struct ListenParams {
   std::uint64_t service_id = 0;
   // The address bound, or unspecified for a wildcard. IPv4 (mapped) and IPv6 alike.
   wire::IpAddress address{};
   bool address_family_only = true;
   std::uint32_t ifindex = 0;  // for a link-local address
-  // The only transport accepted; another one is answered with REJ 28.
-  wire::TransportService transport = wire::TransportService::kRc;
+  // The only transport accepted; another one is answered with REJ 28. nullopt: datagrams, asked for with SIDR_REQ.
+  std::optional<wire::TransportService> transport = wire::TransportService::kRc;
   std::uint32_t backlog = 1024;  // requests delivered or queued, and not yet taken with request_taken()
   std::uint64_t user = 0;        // returned in events
 };
@@ -30,6 +33,7 @@ struct Listener {
   std::uint32_t generation = 1;
   bool open = false;
   std::vector<std::uint32_t> untaken{};  // connection slots, in no order
+  std::uint32_t untaken_sidr = 0;
 };
 
 class Listeners {

@@ -20,6 +20,16 @@ std::uint64_t transaction_id_of(std::uint32_t comm_id) {
 
 void copy_into(MutableBytes field, Bytes data) { std::copy(data.begin(), data.end(), field.begin()); }
 
+// A request's private data: the IP CM header, then the application's.
+void put_private_data(MutableBytes field, const Path& path, std::uint16_t source_port, Bytes data) {
+  const wire::IpCmHeader addresses{.ip_version = static_cast<std::uint8_t>(path.remote.is_ipv4() ? 4 : 6),
+                                   .source_port = source_port,
+                                   .source = path.local,
+                                   .destination = path.remote};
+  addresses.emit(field.first(wire::IpCmHeader::kSize));
+  copy_into(field.subspan(wire::IpCmHeader::kSize), data);
+}
+
 }  // namespace
 
 template <class Message>
@@ -67,13 +77,7 @@ void Engine::send_req(TimeNs now, Slot slot, const ConnectParams& params) {
                  .traffic_class = c.path.traffic_class,
                  .hop_limit = c.path.hop_limit,
                  .local_ack_timeout = ack_timeout(config_.target_ack_delay, c.packet_lifetime)};
-  const wire::IpCmHeader addresses{.ip_version = static_cast<std::uint8_t>(c.path.remote.is_ipv4() ? 4 : 6),
-                                   .source_port = params.source_port,
-                                   .source = c.path.local,
-                                   .destination = c.path.remote};
-  const MutableBytes private_data(req.private_data);
-  addresses.emit(private_data.first(wire::IpCmHeader::kSize));
-  copy_into(private_data.subspan(wire::IpCmHeader::kSize), params.private_data);
+  put_private_data(req.private_data, c.path, params.source_port, params.private_data);
   begin_exchange(now, slot, send(c.path, c.transaction_id, req, params.params.ece_options));
 }
 
@@ -198,10 +202,48 @@ void Engine::send_again(Slot slot) {
   packet.mad = exchanges_[c.exchange].mad;
 }
 
-void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request) {
+void Engine::keep_sidr_message(Slot slot, const Mad& mad) {
+  SidrExchange& e = sidr_.exchanges[slot];
+  e.message = sidr_.messages.take();
+  sidr_.messages[e.message] = mad;
+}
+
+void Engine::send_sidr_again(Slot slot) {
+  const SidrExchange& e = sidr_.exchanges[slot];
+  ++counters_.packets_sent;
+  Packet& packet = packets_.push_reused();
+  packet.path = e.path;
+  packet.mad = sidr_.messages[e.message];
+}
+
+void Engine::send_sidr_req(Slot slot, const SidrConnectParams& params) {
+  SidrExchange& e = sidr_.exchanges[slot];
+  e.transaction_id = transaction_id_of(e.request_id);
+  wire::SidrReq req;
+  req.request_id = e.request_id;
+  req.pkey = wire::kDefaultPkey;
+  req.service_id = e.service_id;
+  put_private_data(req.private_data, e.path, params.source_port, params.private_data);
+  keep_sidr_message(slot, send(e.path, e.transaction_id, req));
+}
+
+void Engine::send_sidr_rep(Slot slot, wire::SidrStatus status, const SidrAcceptParams& params) {
+  const SidrExchange& e = sidr_.exchanges[slot];
+  wire::SidrRep rep;
+  rep.request_id = e.request_id;
+  rep.status = status;
+  rep.qpn = params.qpn;
+  rep.service_id = e.service_id;
+  rep.qkey = params.qkey;
+  copy_into(rep.private_data, params.private_data);
+  keep_sidr_message(slot, send(e.path, e.transaction_id, rep));
+}
+
+void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const wire::SidrReq& request,
+                         wire::SidrStatus status) {
   wire::SidrRep rep;
   rep.request_id = request.request_id;
-  rep.status = wire::SidrStatus::kUnsupportedServiceId;
+  rep.status = status;
   rep.service_id = request.service_id;
   send(path, header.transaction_id, rep);
 }

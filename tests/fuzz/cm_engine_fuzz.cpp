@@ -14,8 +14,10 @@ using namespace ucm::cm;
 
 constexpr auto kOwnAddress = wire::IpAddress::ipv4(0x0a4d0002);
 constexpr auto kPeerAddress = wire::IpAddress::ipv4(0x0a4d0001);
+constexpr wire::IpCmHeader kAddresses{.ip_version = 4, .source = kPeerAddress, .destination = kOwnAddress};
 constexpr std::uint64_t kPeerGuid = 0x505400fffe770001;
 constexpr std::uint64_t kServiceId = wire::ip_service_id(wire::PortSpace::kTcp, 7174);
+constexpr std::uint64_t kDatagramService = wire::ip_service_id(wire::PortSpace::kUdp, 7174);
 constexpr std::size_t kConnectionsMax = 32;
 
 using Mad = std::array<std::uint8_t, wire::kMadSize>;
@@ -46,6 +48,10 @@ class World {
  public:
   World() : engine_({.random_key = {1, 2}, .connections_max = kConnectionsMax}) {
     listener_ = *engine_.listen({.service_id = kServiceId, .address = wire::IpAddress::ipv4_any(), .backlog = 8});
+    datagram_listener_ = *engine_.listen({.service_id = kDatagramService,
+                                          .address = wire::IpAddress::ipv4_any(),
+                                          .transport = std::nullopt,
+                                          .backlog = 8});
   }
 
   void step(Script& script) {
@@ -67,11 +73,14 @@ class World {
 
   void finish() {
     for (const ConnectionId id : ids_) engine_.destroy(now_, id);
+    for (const SidrId id : exchanges_) engine_.sidr_destroy(now_, id);
     engine_.close_listener(now_, listener_);
+    engine_.close_listener(now_, datagram_listener_);
     drain();
     UCM_CHECK(engine_.usage() == Engine::Usage{});
     UCM_CHECK(engine_.next_deadline() == kNever);
     UCM_CHECK(!engine_.poll_event());
+    UCM_CHECK(!engine_.poll_sidr_event());
   }
   std::uint64_t state_hash() const { return engine_.state_hash(); }
 
@@ -85,8 +94,9 @@ class World {
     const std::uint8_t what = script.byte();
     const std::uint8_t which = script.byte();
     const ConnectionId id = ids_.empty() ? ConnectionId{which} : ids_[which % ids_.size()];
+    const SidrId exchange = exchanges_.empty() ? SidrId{which} : exchanges_[which % exchanges_.size()];
     const std::uint32_t qpn = which % 8u;
-    switch (what % 8) {
+    switch (what % 13) {
       case 0:
         if (const auto made = engine_.connect(now_, {.path = {.local = kOwnAddress, .remote = kPeerAddress},
                                                      .service_id = kServiceId,
@@ -106,8 +116,22 @@ class World {
         return engine_.disconnect(now_, id);
       case 6:
         return engine_.destroy(now_, id);
-      default:
+      case 7:
         return engine_.request_taken(id);
+      case 8:
+        if (const auto made = engine_.sidr_connect(
+                now_, {.path = {.local = kOwnAddress, .remote = kPeerAddress}, .service_id = kDatagramService})) {
+          exchanges_.push_back(*made);
+        }
+        return;
+      case 9:
+        return (void)engine_.sidr_accept(now_, exchange, {.qpn = qpn, .qkey = 1});
+      case 10:
+        return (void)engine_.sidr_reject(now_, exchange, {});
+      case 11:
+        return engine_.sidr_destroy(now_, exchange);
+      default:
+        return engine_.sidr_request_taken(exchange);
     }
   }
 
@@ -145,7 +169,7 @@ class World {
   }
 
   Mad message(Script& script) const {
-    switch (script.byte() % 7) {
+    switch (script.byte() % 9) {
       case 0:
         return mad_of(req(script));
       case 1: {
@@ -175,8 +199,23 @@ class World {
         m.remote_qpn = script.byte() % 8u;
         return mad_of(m);
       }
-      default:
+      case 6:
         return mad_of(answer<wire::Drep>(script));
+      case 7: {
+        wire::SidrReq m;
+        m.request_id = script.byte() % 8u;
+        m.pkey = 0xFFFF;
+        m.service_id = kDatagramService;
+        kAddresses.emit(MutableBytes(m.private_data).first(wire::IpCmHeader::kSize));
+        return mad_of(m);
+      }
+      default: {
+        wire::SidrRep m;
+        m.request_id = own_comm_ids_.empty() ? 0 : own_comm_ids_[script.byte() % own_comm_ids_.size()];
+        m.status = static_cast<wire::SidrStatus>(script.byte() % 6);
+        m.qkey = script.byte() % 2;
+        return mad_of(m);
+      }
     }
   }
   static wire::Req req(Script& script) {
@@ -189,8 +228,7 @@ class World {
     m.path_mtu = 3;
     m.max_cm_retries = script.byte() % 16;
     m.primary.remote_gid = kOwnAddress;
-    const wire::IpCmHeader addresses{.ip_version = 4, .source = kPeerAddress, .destination = kOwnAddress};
-    addresses.emit(MutableBytes(m.private_data).first(wire::IpCmHeader::kSize));
+    kAddresses.emit(MutableBytes(m.private_data).first(wire::IpCmHeader::kSize));
     return m;
   }
 
@@ -202,12 +240,17 @@ class World {
     while (const auto event = engine_.poll_event()) {
       if (event->type == EventType::kConnectRequest) ids_.push_back(event->connection);
     }
+    while (const auto event = engine_.poll_sidr_event()) {
+      if (event->type == SidrEventType::kRequest) exchanges_.push_back(event->exchange);
+    }
   }
 
   Engine engine_;
   ListenerId listener_{};
+  ListenerId datagram_listener_{};
   TimeNs now_ = 0;
   std::vector<ConnectionId> ids_;  // all ever made
+  std::vector<SidrId> exchanges_;  // all ever made
   std::vector<std::uint32_t> own_comm_ids_;
 };
 

@@ -62,17 +62,6 @@ TEST_F(Hostile, ClassPortInfoGetIsEchoedAsUnsupported) {
   EXPECT_EQ(list[0].mad[200], 0x77);
 }
 
-TEST_F(Hostile, SidrRequestIsRefusedAsUnknownService) {
-  wire::SidrReq m;
-  m.request_id = 0x1234;
-  m.service_id = wire::ip_service_id(wire::PortSpace::kUdp, 7174);
-  deliver(m);
-  const auto answer = sent<wire::SidrRep>();
-  EXPECT_EQ(answer.status, wire::SidrStatus::kUnsupportedServiceId);
-  EXPECT_EQ(answer.request_id, 0x1234u);
-  EXPECT_EQ(answer.service_id, m.service_id);
-}
-
 TEST_F(Hostile, TimersAreHandledInBoundedPortions) {
   for (int i = 0; i < 1000; ++i) {
     auto params = connect_params();

@@ -1,10 +1,11 @@
-// Every cell of the state machine's table, on the real engine; and the table as docs/cm-state-machine.md shows it.
+// Every cell of the state machine's table, on the real engine; and the tables as docs/cm-state-machine.md shows them.
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 
+#include "cm/sidr_state_machine.h"
 #include "cm/state_machine.h"
 #include "harness.h"
 
@@ -259,10 +260,10 @@ TEST(StateMachine, EveryCellDoesWhatTheTableSaysOrIsImpossible) {
 
 std::string document() {
   return "# The CM state machine\n\n"
-         "What a connection does in every state with every input: the table of `src/cm/state_machine.cpp`, printed. "
-         "A test\ncompares this page with the table (`UCM_UPDATE_GOLDEN=1` writes it anew) and drives the engine "
-         "through every cell.\n\n" +
-         describe_state_machine();
+         "What a connection does in every state with every input: the table of `src/cm/state_machine.cpp`, printed; "
+         "after it that of\na SIDR exchange, `src/cm/sidr_state_machine.cpp`. Tests compare this page with the tables "
+         "(`UCM_UPDATE_GOLDEN=1` writes it\nanew) and drive the engine through every cell.\n\n" +
+         describe_state_machine() + "\n## SIDR exchanges\n\n" + describe_sidr_state_machine();
 }
 
 TEST(StateMachine, DocumentShowsTheTable) {
