@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+# How long `make soak` runs.
+SECONDS ?= 600
 # Parallel jobs of the builds and of the tests that may run side by side.
 JOBS ?= $(shell nproc)
 
@@ -53,6 +55,12 @@ test-interop: ## Test against a stock Linux kernel, which runs in a virtual mach
 sanitize: ## Build with ASan+UBSan and with TSan, and run the tests under them
 	@scripts/setup.sh build demo test
 	@scripts/test.sh sanitizers $(JOBS)
+
+.PHONY: soak
+soak: ## Run random simulated scenarios for SECONDS=600
+	@scripts/setup.sh build
+	@$(call build,release,sim_random)
+	@build/bin/sim_random --fresh --seconds=$(SECONDS)
 
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole

@@ -39,7 +39,6 @@ std::size_t Applications::begin(NodeIndex node, bool active) {
   end.node = node;
   end.active = active;
   end.local_qpn = program.next_qpn++;
-  end.first = number;
   end.started = simulator_.now();
   ends_.push_back(std::move(end));
   ++program.live;
@@ -50,15 +49,18 @@ std::size_t Applications::begin(NodeIndex node, bool active) {
 }
 
 std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t port) {
-  return connect(from, to, port, std::nullopt);
+  return connect(from, to, port, nullptr);
 }
 
-std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t port, std::optional<std::size_t> first) {
+std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t port, const End* before) {
+  const std::size_t first = before != nullptr ? before->first : ends_.size();
+  const unsigned attempt = before != nullptr ? before->attempt + 1 : 1;
   const std::size_t number = begin(from, true);
   End& end = ends_[number];
   Program& program = programs_[from];
   end.port = port;
-  if (first) end.first = *first;
+  end.first = first;
+  end.attempt = attempt;
   end.id = simulator_.node(from).connect(simulator_.now(), {.remote = simulator_.address(to),
                                                             .port = port,
                                                             .source_port = program.next_port++,
@@ -75,8 +77,8 @@ std::size_t Applications::connect(NodeIndex from, NodeIndex to, std::uint16_t po
 void Applications::lose_patience(std::size_t end, NodeIndex to) {
   if (ends_[end].destroyed || ends_[end].established) return;
   destroy(end);
-  const NodeIndex from = ends_[end].node;
-  if (programs_[from].behaviour.tries_again) connect(from, to, ends_[end].port, ends_[end].first);
+  const End& e = ends_[end];
+  if (e.attempt < programs_[e.node].behaviour.tries) connect(e.node, to, e.port, &e);
 }
 
 void Applications::disconnect(std::size_t end) {
@@ -99,10 +101,11 @@ void Applications::destroy(std::size_t end) {
 void Applications::crash(NodeIndex node) {
   simulator_.crash(node);
   for (End& end : ends_) {
-    if (end.node == node) end.destroyed = true;
+    if (end.node == node && !end.destroyed) end.destroyed = end.crashed = true;
   }
   programs_[node].live = 0;
   programs_[node].unread.clear();
+  programs_[node].busy = false;
 }
 
 void Applications::restart(NodeIndex node) {
@@ -141,6 +144,7 @@ void Applications::read_request(NodeIndex node) {
   program.busy = true;
   if (!ends_[number].destroyed) simulator_.node(node).request_taken(ends_[number].id);
   simulator_.after(program.behaviour.accept_cost, [this, node, number] {
+    if (ends_[number].crashed) return;
     programs_[node].busy = false;
     answer_request(number);
     read_request(node);
@@ -254,6 +258,7 @@ void Applications::check_order(std::size_t number, EventType type) {
 }
 
 void Applications::check_time(std::size_t end, const char* what, TimeNs since) {
+  if (!believes_messages) return;
   const TimeNs longest = simulator_.sent(wire::Attribute::kMra) == 0 ? kLongest : kLongestWithMra;
   if (simulator_.now() - since > longest) violate(end, std::string(what) + " took too long");
 }
@@ -298,12 +303,25 @@ void Applications::check_settled(std::size_t number) {
   if (end.active && end.events.empty()) return violate(number, "connect() never ended");
   if (end.disconnecting && end.established) return violate(number, "disconnect() never ended");
   if (!end.active && end.accepted && !end.established) violate(number, "accept() never ended");
+  // A request withdrawn before it was answered is nobody's any more; the program finds out when it answers.
   const bool slow = end.active ? behaviour.establish_delay == kNever : behaviour.accept_delay == kNever;
   if (!end.established && !slow) violate(number, "neither established nor failed");
 }
 
+// Who takes a connection for open has an open peer; but what was lost or came too late may have been the news.
+void Applications::check_agreement(std::size_t number) {
+  const auto is_open = [](const End& e) { return e.established && !e.destroyed && !e.disconnected && !e.failed; };
+  const End& end = ends_[number];
+  if (!is_open(end) || !end.peer || !simulator_.was_faithful()) return;
+  const End& peer = ends_[*end.peer];
+  if (!is_open(peer) && !peer.crashed) violate(number, "open, and its peer is not");
+}
+
 void Applications::finish() {
-  for (std::size_t i = 0; i < ends_.size(); ++i) check_settled(i);
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    check_settled(i);
+    check_agreement(i);
+  }
   simulator_.heal();
   for (auto& [node, program] : programs_) {
     if (!simulator_.is_up(node)) restart(node);

@@ -23,7 +23,7 @@ struct Behaviour {
   TimeNs disconnect_delay = kNever;  // after ESTABLISHED (passive) or RTU (active)
   TimeNs answer_delay = 0;           // from DISCONNECTED to the answering disconnect()
   TimeNs patience = kNever;          // active: destroys an attempt that is not established by then
-  bool tries_again = false;          // when out of patience, at once
+  unsigned tries = 1;                // when out of patience, at once
   TimeNs vanish_delay = kNever;      // destroys every end this long after it came to be, whatever it is doing
   bool rejects = false;
   bool destroys_when_over = true;  // after REJECTED, UNREACHABLE, TIMEWAIT_EXIT
@@ -37,7 +37,8 @@ struct End {
   std::uint16_t port = 0;
   std::uint32_t local_qpn = 0;
   std::optional<std::size_t> peer;  // the other end's number, from the private data of REQ or REP
-  std::size_t first = 0;            // active: the attempt this one repeats, at last; itself when it is the first
+  std::size_t first = 0;            // active: the first of the attempts this one is of
+  unsigned attempt = 1;             // counted from there
   std::vector<EventType> events;
   TimeNs started = 0;  // connect() or CONNECT_REQUEST
   std::optional<TimeNs> accepted;
@@ -48,6 +49,7 @@ struct End {
   std::int32_t status = 0;       // of the last event
   bool accept_failed = false;    // the peer had given up
   bool destroyed = false;        // by the program, or with its node
+  bool crashed = false;          // with its node
 };
 
 class Applications {
@@ -95,7 +97,7 @@ class Applications {
   };
 
   std::size_t begin(NodeIndex node, bool active);
-  std::size_t connect(NodeIndex from, NodeIndex to, std::uint16_t port, std::optional<std::size_t> first);
+  std::size_t connect(NodeIndex from, NodeIndex to, std::uint16_t port, const End* before);
   void on_event(NodeIndex node, const Event& event);
   void on_request(NodeIndex node, const Event& event);
   void read_request(NodeIndex node);
@@ -111,6 +113,7 @@ class Applications {
   void check_pair(std::size_t end);
   void check_node(NodeIndex node);
   void check_settled(std::size_t end);
+  void check_agreement(std::size_t end);
 
   Simulator& simulator_;
   std::map<NodeIndex, Program> programs_;

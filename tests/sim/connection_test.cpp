@@ -1,7 +1,6 @@
 // Whole connections between simulated nodes.
 #include <gtest/gtest.h>
 
-#include "base/hash.h"
 #include "cm/engine.h"
 #include "sim/application.h"
 #include "sim/simulator.h"
@@ -328,75 +327,6 @@ TEST(Connection, RestartedPeerThatReusesItsQpIsToldAndTheOldConnectionEnds) {  /
   EXPECT_EQ(pair.applications.ends()[second].status, 10);
   EXPECT_TRUE(pair.applications.ends()[1].disconnected);
   pair.expect_nothing_left();
-}
-
-// ---- Random trouble.
-
-// What must hold for a connection when everything is over.
-void expect_agreement(const Applications& applications) {
-  for (const End& end : applications.ends()) {
-    if (!end.established) continue;
-    // Whoever got as far as ESTABLISHED has heard of the end, one way or the other.
-    EXPECT_TRUE(end.disconnected || end.failed);
-    const End* peer = applications.peer_of(end);
-    if (peer == nullptr) {
-      ADD_FAILURE() << "established with nobody";
-      continue;
-    }
-    EXPECT_TRUE(peer->established || peer->failed || peer->disconnected);
-  }
-}
-
-std::uint64_t run_random(std::uint64_t seed) {
-  Random choice(seed * 7919 + 1);
-  LinkOptions link{.delay = 50 * kMicrosecond,
-                   .jitter = choice.chance(1, 2) ? 0 : 5 * kMillisecond,
-                   .loss_per_mille = static_cast<std::uint32_t>(choice.below(250)),
-                   .duplicate_per_mille = static_cast<std::uint32_t>(choice.below(200))};
-  Simulator simulator(seed, link);
-  Applications applications(simulator);
-  std::vector<Handle> listeners;
-  for (std::uint32_t i = 0; i < 4; ++i) {
-    const NodeIndex node = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0001 + i));
-    const auto delay = [&](TimeNs up_to) {
-      return static_cast<TimeNs>(choice.below(static_cast<std::uint64_t>(up_to)));
-    };
-    applications.set_behaviour(node, {.accept_delay = delay(2 * kSecond),
-                                      .establish_delay = delay(kSecond),
-                                      .disconnect_delay = delay(100 * kMillisecond) + kMillisecond,
-                                      .answer_delay = delay(kSecond),
-                                      .rejects = choice.chance(1, 8)});
-    listeners.push_back(applications.listen(node, kPort, 4));
-  }
-  for (int i = 0; i < 20; ++i) {
-    const NodeIndex from = choice.below(4), to = choice.below(4);  // to itself as well
-    simulator.after(static_cast<TimeNs>(choice.below(10 * kSecond)),
-                    [&applications, from, to] { applications.connect(from, to, kPort); });
-  }
-  EXPECT_TRUE(simulator.run(3600 * kSecond));
-  EXPECT_EQ(applications.violation(), "");
-  expect_agreement(applications);
-  StateHash hash;
-  for (NodeIndex node = 0; node < 4; ++node) {
-    hash.add(simulator.engine(node).state_hash());
-    simulator.node(node).close_listener(simulator.now(), listeners[node]);
-    EXPECT_EQ(simulator.node(node).usage(), Usage{}) << "node " << node;
-  }
-  for (const SentPacket& packet : simulator.sent()) hash.add(Bytes(packet.packet.mad));
-  return hash.value();
-}
-
-TEST(RandomTrouble, FourNodesEndInAgreementWithNothingLeft) {
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    run_random(seed);
-    if (testing::Test::HasFailure()) break;
-  }
-}
-
-TEST(RandomTrouble, SameSeedSamePackets) {
-  EXPECT_EQ(run_random(5), run_random(5));
-  EXPECT_NE(run_random(5), run_random(6));
 }
 
 }  // namespace

@@ -56,6 +56,14 @@ void Simulator::heal() {
   partition_ = {0, 0};
 }
 
+bool Simulator::was_faithful() const {
+  const auto keeps_order = [](const LinkOptions& link) { return link.jitter == 0; };
+  const bool in_order = keeps_order(link_) && std::all_of(links_.begin(), links_.end(),
+                                                          [&](const auto& link) { return keeps_order(link.second); });
+  return in_order && traffic_.reordered + traffic_.replayed + traffic_.corrupted == 0 &&
+         traffic_.lost + traffic_.queue_full + traffic_.nobody == 0;
+}
+
 std::uint64_t Simulator::sent(wire::Attribute attribute) const {
   return sent_by_attribute_[static_cast<std::size_t>(attribute) % sent_by_attribute_.size()];
 }
@@ -124,6 +132,7 @@ void Simulator::send(NodeIndex from, const Packet& packet) {
 
   const bool lost = is_lost(link, from, to, bit);
   if (record) sent_.push_back({now_, from, packet, attribute, lost});
+  if (on_send) on_send({now_, from, packet, attribute, lost});
   traffic_.lost += lost;
   if (lost) return;
   Packet arriving = packet;
@@ -134,7 +143,10 @@ void Simulator::send(NodeIndex from, const Packet& packet) {
     free_at = std::max(free_at, now_) + kNanosecondsPerSecond / static_cast<TimeNs>(link.packets_per_second);
     delay += free_at - now_;
   }
-  if (happens(link.reorder_per_mille)) delay += link.reorder_delay;
+  if (happens(link.reorder_per_mille)) {
+    ++traffic_.reordered;
+    delay += link.reorder_delay;
+  }
   deliver_later(delay + chosen_below(link.jitter), arriving);
   if ((link.duplicate_mask & bit) != 0 || happens(link.duplicate_per_mille)) {
     ++traffic_.duplicated;

@@ -58,6 +58,7 @@ struct Traffic {
   std::uint64_t sent = 0;
   std::uint64_t lost = 0;  // by chance, mask or partition
   std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
   std::uint64_t replayed = 0;
   std::uint64_t corrupted = 0;
   std::uint64_t bad_icrc = 0;    // of the corrupted: dropped by the check
@@ -98,6 +99,8 @@ class Simulator {
   void partition(std::uint64_t group, TimeNs end) { partition_ = {group, end}; }
   // No faults from now on, on any link: delay alone.
   void heal();
+  // So far every packet has arrived, once or twice, and in order.
+  bool was_faithful() const;
   Random& random() { return random_; }
   const Traffic& traffic() const { return traffic_; }
   // Packets sent, by attribute ID.
@@ -107,6 +110,8 @@ class Simulator {
   bool record = true;
   const std::vector<SentPacket>& sent() const { return sent_; }
 
+  // Called with every packet sent, lost or not.
+  std::function<void(const SentPacket&)> on_send;
   // Called with every event of every node, in order.
   std::function<void(NodeIndex, const Event&)> on_event;
   // Called when a node has come to rest after anything that happened to it.
