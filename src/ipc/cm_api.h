@@ -54,7 +54,7 @@ struct CmConnParam {
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;
   std::uint16_t reject_reason = 0;  // kReject: 28, or 35 for an ECE reject
-  std::uint32_t qkey = 0;           // UD
+  std::uint32_t qkey = 0;           // UD: of the QP; kConnect: the only one wanted in the answer, 0 = any
   std::uint32_t ece_vendor_id = 0;
   std::uint32_t ece_options = 0;
   std::uint32_t private_data_size = 0;  // bytes of private_data in use
@@ -143,7 +143,9 @@ struct CmEvent {
   std::uint32_t listen_id = 0;  // kConnectRequest only
   CmPath path{};                // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
   CmQpParams qp{};              // kConnectRequest, kConnectResponse
-  CmConnParam conn{};           // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected
+  // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected. UD: kConnectRequest and
+  // kUnreachable (private data only), kEstablished (QP, Q_Key and private data).
+  CmConnParam conn{};
   std::array<std::uint32_t, 16> reserved{};
 };
 

@@ -65,6 +65,7 @@ void Core::destroy(TimeNs now, std::uint32_t number) {
   while (!id.untaken.empty()) destroy(now, *id.untaken.begin());
   if (id.listener != cm::ListenerId{}) engine_.close_listener(now, id.listener);
   if (id.connection != cm::ConnectionId{}) engine_.destroy(now, id.connection);
+  if (id.exchange != cm::SidrId{}) engine_.sidr_destroy(now, id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
   ports_.release(number);
   const auto count = ids_of_session_.find(id.session);

@@ -86,6 +86,7 @@ class Core {
   Result<void> listen(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> request_taken(RdmaId& id);
   Result<void> connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> connect_datagram(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> reject(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> establish(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
@@ -107,8 +108,13 @@ class Core {
   void take_events(TimeNs now);
   void on_event(TimeNs now, const cm::Event& event);
   void on_request(TimeNs now, const cm::Event& event);
-  bool request_is_for_us(const cm::Event& event) const;
   void on_connection_event(RdmaId& id, const cm::Event& event);
+  void on_event(TimeNs now, const cm::SidrEvent& event);
+  void on_request(TimeNs now, const cm::SidrEvent& event);
+  void on_answer(RdmaId& id, const cm::SidrEvent& event);
+  // The new ID of a request to the listening ID `listener`; nullptr when it is not for us or the process has its share.
+  RdmaId* create_for_request(std::uint64_t listener, const wire::IpCmHeader& addresses, const cm::Path& path);
+  bool request_is_for_us(const wire::IpCmHeader& addresses, const cm::Path& path) const;
   void push_event(std::uint32_t id, const ipc::CmEvent& event);
   void deliver_events();
   ipc::CmPath path_of(const RdmaId& id) const;

@@ -11,11 +11,9 @@
 namespace ucm::node {
 namespace {
 
-constexpr std::uint8_t kQpTypeRc = 2;         // IBV_QPT_RC
 constexpr std::uint8_t kPacketLifetime = 16;  // 0.27 s  // Linux >= 6.2
 constexpr std::uint8_t kAckTimeoutMax = 31;   // 5 bits on the wire
 constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
-constexpr std::uint32_t kConnectPrivateDataMax = 56;
 
 bool is_port_space(std::uint16_t value) {
   constexpr std::array kKnown{wire::PortSpace::kIpoib, wire::PortSpace::kTcp, wire::PortSpace::kUdp,
@@ -23,10 +21,10 @@ bool is_port_space(std::uint16_t value) {
   return std::ranges::find(kKnown, static_cast<wire::PortSpace>(value)) != kKnown.end();
 }
 
-// Addresses can be bound and resolved in every port space, connections made in one.
+// Addresses can be bound and resolved in every port space and for every type of QP.
 Result<void> check_connectable(const RdmaId& id) {
-  if (id.port_space == wire::PortSpace::kTcp && id.qp_type == kQpTypeRc) return {};
-  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP are supported");
+  if (id.port_space == wire::PortSpace::kTcp ? id.qp_type == kQpTypeRc : id.is_datagram()) return {};
+  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP and datagrams elsewhere are supported");
 }
 
 cm::ConnectionParams connection_params(const ipc::CmConnParam& conn) {
@@ -217,10 +215,12 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   if (auto free = ports_.check_listen(id.id); !free) return free;
   const bool in_range = command.backlog > 0 && command.backlog <= static_cast<std::int32_t>(kBacklogMax);
   id.backlog = in_range ? static_cast<std::uint32_t>(command.backlog) : kBacklogMax;
+  const auto transport = id.is_datagram() ? std::nullopt : std::optional(wire::TransportService::kRc);
   const auto listener = engine_.listen({.service_id = wire::ip_service_id(id.port_space, id.local.port),
                                         .address = id.local.address,
                                         .address_family_only = *id.family_only,
                                         .ifindex = id.local.address.is_link_local() ? id.local.scope : 0,
+                                        .transport = transport,
                                         .backlog = id.backlog,
                                         .user = id.id});
   if (!listener) return tl::unexpected(listener.error());
@@ -231,6 +231,7 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
 Result<void> Core::request_taken(RdmaId& id) {
   if (!id.passive) return fail(EINVAL, "not made by a request");
   engine_.request_taken(id.connection);
+  engine_.sidr_request_taken(id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(id.id);
   id.listen_id = 0;
   return {};
@@ -243,8 +244,9 @@ std::uint64_t Core::device_guid(const RdmaId& id) const {
 
 Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
   if (auto connectable = check_connectable(id); !connectable) return connectable;
+  if (id.is_datagram()) return connect_datagram(now, id, command);
   const auto data = private_data(command.conn);
-  if (!data || data->size() > kConnectPrivateDataMax) return fail(EINVAL, "private data longer than 56 bytes");
+  if (!data) return fail(EINVAL, "private data longer than 56 bytes");
   if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
   const auto connection = engine_.connect(now, {.path = {.local = id.local.address,
                                                          .remote = id.remote.address,
@@ -264,14 +266,35 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
   return {};
 }
 
+// No QP is named: the peer learns it from the datagrams.
+Result<void> Core::connect_datagram(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
+  const auto data = private_data(command.conn);
+  if (!data) return fail(EINVAL, "private data longer than 180 bytes");
+  const auto exchange = engine_.sidr_connect(now, {.path = {.local = id.local.address,
+                                                            .remote = id.remote.address,
+                                                            .ifindex = id.ifindex,
+                                                            .traffic_class = id.traffic_class},
+                                                   .service_id = wire::ip_service_id(id.port_space, id.remote.port),
+                                                   .source_port = id.local.port,
+                                                   .qkey = command.conn.qkey,
+                                                   .private_data = *data,
+                                                   .user = id.id});
+  if (!exchange) return tl::unexpected(exchange.error());
+  id.exchange = *exchange;
+  return {};
+}
+
 Result<void> Core::accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
   if (!id.passive) return fail(EINVAL, "there is no request");
-  const auto data = private_data(command.conn);
+  const auto& conn = command.conn;
+  const auto data = private_data(conn);
   if (!data) return fail(EINVAL, "private data longer than 196 bytes");
-  if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
+  if (!callbacks_.owns_qpn(id.session, conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
   auto accepted =
-      engine_.accept(now, id.connection,
-                     {.ca_guid = device_guid(id), .params = connection_params(command.conn), .private_data = *data});
+      id.is_datagram()
+          ? engine_.sidr_accept(now, id.exchange, {.qpn = conn.qp_num, .qkey = conn.qkey, .private_data = *data})
+          : engine_.accept(now, id.connection,
+                           {.ca_guid = device_guid(id), .params = connection_params(conn), .private_data = *data});
   if (accepted) id.accepted = true;
   return accepted;
 }
@@ -279,6 +302,7 @@ Result<void> Core::accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command)
 Result<void> Core::reject(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
   const auto data = private_data(command.conn);
   if (!data) return fail(EINVAL, "private data longer than 148 bytes");
+  if (id.is_datagram()) return engine_.sidr_reject(now, id.exchange, *data);
   const auto reason = static_cast<wire::RejReason>(command.conn.reject_reason);
   const bool ece = reason == wire::RejReason::kVendorOptionNotSupported;
   return engine_.reject(now, id.connection,

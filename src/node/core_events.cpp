@@ -20,7 +20,19 @@ constexpr std::array kMappings{
     Mapping{cm::EventType::kTimewaitExit, ipc::CmEventType::kTimewaitExit, IdInput::kTimewaitExit},
 };
 
-void copy_private_data(const cm::Event& event, ipc::CmConnParam& conn) {
+struct DatagramMapping {
+  cm::SidrEventType from;
+  ipc::CmEventType to;
+};
+constexpr std::array kDatagramMappings{
+    DatagramMapping{cm::SidrEventType::kReply, ipc::CmEventType::kEstablished},
+    DatagramMapping{cm::SidrEventType::kRefused, ipc::CmEventType::kUnreachable},
+    DatagramMapping{cm::SidrEventType::kUnreachable, ipc::CmEventType::kUnreachable},
+    DatagramMapping{cm::SidrEventType::kBadQkey, ipc::CmEventType::kAddrError},
+};
+
+// Of either kind of event.
+void copy_private_data(const auto& event, ipc::CmConnParam& conn) {
   conn.private_data_size = event.private_data_size;
   std::copy_n(event.private_data.begin(), event.private_data_size, conn.private_data.begin());
 }
@@ -44,6 +56,7 @@ ipc::CmConnParam conn_of(const cm::Event& event) {
 
 void Core::take_events(TimeNs now) {
   while (const auto event = engine_.poll_event()) on_event(now, *event);
+  while (const auto event = engine_.poll_sidr_event()) on_event(now, *event);
 }
 
 void Core::on_event(TimeNs now, const cm::Event& event) {
@@ -55,49 +68,74 @@ void Core::on_event(TimeNs now, const cm::Event& event) {
   }
 }
 
-// Addresses inside a request are the peer's word. A loopback address in it counts only when the packet came to one:
-// then its sender is on this host. (Linux takes 127.0.0.1 for a wildcard.)
-bool Core::request_is_for_us(const cm::Event& event) const {
-  const wire::IpAddress& destination = event.addresses.destination;
-  if (host_.find_device_of(destination, event.path.ifindex) == nullptr) return false;
-  return !destination.is_loopback() || event.path.local.is_loopback();
+void Core::on_event(TimeNs now, const cm::SidrEvent& event) {
+  if (event.type == cm::SidrEventType::kRequest) {
+    on_request(now, event);
+  } else if (RdmaId* const id = find(static_cast<std::uint32_t>(event.user));
+             id != nullptr && id->exchange == event.exchange) {
+    on_answer(*id, event);
+  }
 }
 
-void Core::on_request(TimeNs now, const cm::Event& event) {
-  RdmaId* const listening = find(static_cast<std::uint32_t>(event.user));
-  RdmaId* const id =
-      listening != nullptr && request_is_for_us(event) ? create(listening->session, listening->link) : nullptr;
-  if (id == nullptr) {
-    engine_.destroy(now, event.connection);  // REJ 28
-    return;
-  }
-  const cm::Path& path = event.path;
+// Addresses inside a request are the peer's word. A loopback address in it counts only when the packet came to one:
+// then its sender is on this host. (Linux takes 127.0.0.1 for a wildcard.)
+bool Core::request_is_for_us(const wire::IpCmHeader& addresses, const cm::Path& path) const {
+  if (host_.find_device_of(addresses.destination, path.ifindex) == nullptr) return false;
+  return !addresses.destination.is_loopback() || path.local.is_loopback();
+}
+
+RdmaId* Core::create_for_request(std::uint64_t listener, const wire::IpCmHeader& addresses, const cm::Path& path) {
+  RdmaId* const listening = find(static_cast<std::uint32_t>(listener));
+  if (listening == nullptr || !request_is_for_us(addresses, path)) return nullptr;
+  RdmaId* const id = create(listening->session, listening->link);
+  if (id == nullptr) return nullptr;
   id->port_space = listening->port_space;
   id->qp_type = listening->qp_type;
   id->type_of_service = listening->type_of_service;
   id->ack_timeout = listening->ack_timeout;
   id->state = IdState::kConnect;
-  id->local = {
-      .address = event.addresses.destination, .port = listening->local.port, .scope = path.ifindex, .known = true};
-  id->remote = {
-      .address = event.addresses.source, .port = event.addresses.source_port, .scope = path.ifindex, .known = true};
+  id->local = {.address = addresses.destination, .port = listening->local.port, .scope = path.ifindex, .known = true};
+  id->remote = {.address = addresses.source, .port = addresses.source_port, .scope = path.ifindex, .known = true};
   id->ifindex = host_.find_device_of(id->local.address, path.ifindex)->ifindex;
-  id->connection = event.connection;
   id->passive = true;
   id->listen_id = listening->id;
+  listening->untaken.insert(id->id);
+  return id;
+}
+
+void Core::on_request(TimeNs now, const cm::Event& event) {
+  RdmaId* const id = create_for_request(event.user, event.addresses, event.path);
+  if (id == nullptr) {
+    engine_.destroy(now, event.connection);  // REJ 28
+    return;
+  }
+  id->connection = event.connection;
   if (const auto qp = engine_.qp_parameters(event.connection)) {
     id->path_mtu = qp->path_mtu;
     id->flow_label = qp->flow_label;
     id->traffic_class = qp->traffic_class;
   }
-  listening->untaken.insert(id->id);
   engine_.set_user(event.connection, id->id);
-  push_event(listening->id, {.type = ipc::CmEventType::kConnectRequest,
+  push_event(id->listen_id, {.type = ipc::CmEventType::kConnectRequest,
                              .id = id->id,
-                             .listen_id = listening->id,
+                             .listen_id = id->listen_id,
                              .path = path_of(*id),
                              .qp = qp_params_of(*id),
                              .conn = conn_of(event)});
+}
+
+void Core::on_request(TimeNs now, const cm::SidrEvent& event) {
+  RdmaId* const id = create_for_request(event.user, event.addresses, event.path);
+  if (id == nullptr) {
+    engine_.sidr_destroy(now, event.exchange);  // SIDR status 2
+    return;
+  }
+  id->exchange = event.exchange;
+  engine_.sidr_set_user(event.exchange, id->id);
+  ipc::CmEvent told{
+      .type = ipc::CmEventType::kConnectRequest, .id = id->id, .listen_id = id->listen_id, .path = path_of(*id)};
+  copy_private_data(event, told.conn);
+  push_event(id->listen_id, told);
 }
 
 void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
@@ -115,6 +153,15 @@ void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
   } else if (event.type == cm::EventType::kRejected) {
     copy_private_data(event, told.conn);
   }
+  push_event(id.id, told);
+}
+
+void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
+  const auto* const mapping = std::ranges::find(kDatagramMappings, event.type, &DatagramMapping::from);
+  ipc::CmEvent told{.type = mapping->to, .status = event.status, .id = id.id};
+  told.conn.qp_num = event.qpn;
+  told.conn.qkey = event.qkey;
+  copy_private_data(event, told.conn);
   push_event(id.id, told);
 }
 

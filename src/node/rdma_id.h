@@ -26,6 +26,10 @@ struct Endpoint {
 std::optional<Endpoint> endpoint_of(const ipc::SocketAddress& address);
 ipc::SocketAddress to_socket_address(const Endpoint& endpoint);
 
+// ibv_qp_type
+inline constexpr std::uint8_t kQpTypeRc = 2;
+inline constexpr std::uint8_t kQpTypeUd = 4;
+
 struct RdmaId {
   std::uint32_t id = 0;
   SessionId session = 0;
@@ -61,13 +65,16 @@ struct RdmaId {
   std::uint32_t backlog = 0;
   std::set<std::uint32_t> untaken{};  // IDs of requests that the program has not read
 
-  // Connecting.
+  // Connecting: one of the two, by the type of QP.
   cm::ConnectionId connection{};
+  cm::SidrId exchange{};
   bool passive = false;
   bool accepted = false;
   std::uint32_t listen_id = 0;
 
   bool removal_told = false;  // its device has gone
+
+  bool is_datagram() const { return qp_type == kQpTypeUd; }
 };
 
 }  // namespace ucm::node

@@ -376,10 +376,152 @@ TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
   EXPECT_EQ(connect(a_, id, 501), 0);
 }
 
-TEST_F(Nodes, OnlyReliableConnectionsOfTheTcpPortSpace) {
-  const std::uint32_t id = a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 4, .port_space = 0x0111}).id;
-  EXPECT_EQ(bind(a_, id, kA), 0);
-  EXPECT_EQ(call(a_, CmCall::kListen, id), EOPNOTSUPP);
+TEST_F(Nodes, ConnectionsInTheTcpPortSpaceAndDatagramsElsewhereAreAllThereIs) {
+  struct Kind {
+    std::uint8_t qp_type;
+    std::uint16_t port_space;
+    int error;
+  };
+  constexpr Kind kKinds[] = {{2, 0x0106, 0},          {3, 0x0106, EOPNOTSUPP}, {4, 0x0106, EOPNOTSUPP}, {4, 0x0111, 0},
+                             {2, 0x0111, EOPNOTSUPP}, {4, 0x0002, 0},          {2, 0x013F, EOPNOTSUPP}, {4, 0x013F, 0}};
+  for (const Kind& kind : kKinds) {
+    const std::uint32_t id =
+        a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = kind.qp_type, .port_space = kind.port_space}).id;
+    EXPECT_EQ(bind(a_, id, kA), 0);
+    EXPECT_EQ(call(a_, CmCall::kListen, id), kind.error) << int{kind.qp_type} << " in " << kind.port_space;
+    EXPECT_EQ(call(a_, CmCall::kDestroyId, id), 0);
+  }
+}
+
+// ---- Datagram service.
+
+class Datagrams : public Nodes {
+ protected:
+  static constexpr std::uint32_t kQkey = 0x01234567;
+
+  std::uint32_t create_datagram(TestNode& node) {
+    return node.execute(now_, {.call = CmCall::kCreateId, .qp_type = 4, .port_space = 0x0111}).id;
+  }
+  std::uint32_t listen_for_datagrams() {
+    const std::uint32_t id = create_datagram(b_);
+    EXPECT_EQ(bind(b_, id, kB), 0);
+    EXPECT_EQ(call(b_, CmCall::kListen, id), 0);
+    return id;
+  }
+  static ipc::CmConnParam datagram(std::uint32_t qpn, std::uint8_t first_byte) {
+    ipc::CmConnParam conn{.qp_num = qpn, .qkey = kQkey, .private_data_size = 1};
+    conn.private_data[0] = first_byte;
+    return conn;
+  }
+  std::uint32_t ask() {
+    const std::uint32_t id = create_datagram(a_);
+    EXPECT_EQ(resolve(a_, id, kB).error, 0);
+    EXPECT_EQ(a_.execute(now_, {.call = CmCall::kResolveRoute, .id = id, .timeout_ms = 2000}).error, 0);
+    EXPECT_EQ(a_.execute(now_, {.call = CmCall::kConnect, .id = id, .conn = datagram(0, 0x77)}).error, 0);
+    skip_resolution_events(a_);
+    return id;
+  }
+  std::uint32_t be_asked() {
+    const auto request = expect_event(b_, CmEventType::kConnectRequest);
+    EXPECT_EQ(call(b_, CmCall::kRequestTaken, request.id), 0);
+    return request.id;
+  }
+};
+
+TEST_F(Datagrams, AcceptTellsTheQpAndOnlyTheActiveSideHearsOfIt) {
+  const std::uint32_t listening = listen_for_datagrams();
+  const std::uint32_t active = ask();
+  const auto request = expect_event(b_, CmEventType::kConnectRequest);
+  EXPECT_EQ(request.listen_id, listening);
+  EXPECT_EQ(request.path.remote.address, kA.bytes);
+  EXPECT_EQ(request.path.local.port, kPort);
+  EXPECT_EQ(request.path.ifindex, FakeHost::kLink);
+  EXPECT_EQ(request.conn.private_data_size, 180u);
+  EXPECT_EQ(request.conn.private_data[0], 0x77);
+  EXPECT_EQ(request.conn.qp_num, 0u);
+  EXPECT_EQ(b_.core.listeners().at(0).pending, 1u);
+  EXPECT_EQ(call(b_, CmCall::kRequestTaken, request.id), 0);
+  EXPECT_EQ(b_.core.listeners().at(0).pending, 0u);
+
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = request.id, .conn = datagram(502, 0x88)}).error, 0);
+  const auto answer = expect_event(a_, CmEventType::kEstablished);
+  EXPECT_EQ(answer.id, active);
+  EXPECT_EQ(answer.status, 0);
+  EXPECT_EQ(answer.conn.qp_num, 502u);
+  EXPECT_EQ(answer.conn.qkey, kQkey);
+  EXPECT_EQ(answer.conn.private_data_size, 136u);
+  EXPECT_EQ(answer.conn.private_data[0], 0x88);
+  EXPECT_TRUE(b_.events.empty());
+
+  // There is no connection to end.
+  EXPECT_EQ(call(a_, CmCall::kDisconnect, active), 0);
+  EXPECT_EQ(call(a_, CmCall::kEstablish, active), EINVAL);
+  EXPECT_EQ(call(a_, CmCall::kNotify, active), EINVAL);
+  run_until(now_ + 100'000 * kMs);
+  EXPECT_TRUE(a_.events.empty());
+  EXPECT_TRUE(b_.events.empty());
+  EXPECT_EQ(network_.sent_count(), 2u);
+}
+
+TEST_F(Datagrams, RefusalsAreUnreachableWithTheStatusOfTheAnswer) {
+  ask();
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, 1);  // nobody listens
+
+  const std::uint32_t listening = listen_for_datagrams();
+  ask();
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kReject, .id = be_asked(), .conn = datagram(0, 0x99)}).error, 0);
+  const auto rejected = expect_event(a_, CmEventType::kUnreachable);
+  EXPECT_EQ(rejected.status, 2);
+  EXPECT_EQ(rejected.conn.private_data_size, 136u);
+  EXPECT_EQ(rejected.conn.private_data[0], 0x99);
+
+  ask();
+  EXPECT_EQ(call(b_, CmCall::kDestroyId, be_asked()), 0);
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, 2);
+
+  ask();
+  expect_event(b_, CmEventType::kConnectRequest);
+  EXPECT_EQ(call(b_, CmCall::kDestroyId, listening), 0);
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, 2);
+}
+
+TEST_F(Datagrams, ASilentHostIsUnreachableAfterSixteenTries) {
+  network_.set_tap([](const wire::DatagramInfo&, net::MemoryNetwork::Payload&) { return false; });
+  const TimeNs start = now_;
+  ask();
+  run_until(start + 16 * 4096 * kMs - 1);
+  EXPECT_TRUE(a_.events.empty());
+  run_until(start + 16 * 4096 * kMs);
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, -ETIMEDOUT);
+}
+
+TEST_F(Datagrams, AnotherQkeyThanTheOwnIsAnAddressError) {
+  listen_for_datagrams();
+  ask();
+  auto conn = datagram(502, 0);
+  conn.qkey = 1;
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = be_asked(), .conn = conn}).error, 0);
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrError).status, -EINVAL);
+}
+
+TEST_F(Datagrams, AcceptWithTooMuchDataOrAForeignQpFails) {
+  listen_for_datagrams();
+  ask();
+  const std::uint32_t passive = be_asked();
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = passive, .conn = datagram(602, 0)}).error, EINVAL);
+  auto conn = datagram(502, 0);
+  conn.private_data_size = 137;
+  EXPECT_EQ(b_.execute(now_, {.call = CmCall::kAccept, .id = passive, .conn = conn}).error, EINVAL);
+  EXPECT_EQ(expect_event(a_, CmEventType::kUnreachable).status, 2);
+}
+
+TEST_F(Datagrams, AConnectionAndADatagramServiceShareAPortNumber) {
+  listen(b_, kB);
+  listen_for_datagrams();
+  ask();
+  const std::uint32_t datagram_request = be_asked();
+  start_connect(a_, kB);
+  EXPECT_NE(expect_event(b_, CmEventType::kConnectRequest).id, datagram_request);
 }
 
 TEST_F(Nodes, ADeviceThatGoesIsToldOncePerId) {
