@@ -284,8 +284,12 @@ void Engine::on_rej(TimeNs now, const Path& path, const wire::Rej& rej) {
     slot = find_remote_id(path, load_be64(rej.ari.data()), rej.local_comm_id);
     if (slot == Connection::kNone) ++counters_.unknown_connection;
   } else {
-    // Linux: a REJ of a REQ has any local comm ID
-    slot = find_connection(path, rej.remote_comm_id, rej.message == wire::MessageKind::kReq ? 0 : rej.local_comm_id);
+    // Linux: a REJ of a REQ has any local comm ID. One of a REP may overtake the REP, and nothing else would tell.
+    const bool peer_is_known = by_comm_id_.find(rej.remote_comm_id, [&](Slot candidate) {
+      return connections_[candidate].remote_comm_id != 0;
+    }) != SlotTable::kNone;
+    const bool by_both = peer_is_known && rej.message != wire::MessageKind::kReq;
+    slot = find_connection(path, rej.remote_comm_id, by_both ? rej.local_comm_id : 0);
   }
   if (slot == Connection::kNone) return;
   const Input input = rej.reason == wire::RejReason::kStaleConnection ? Input::kRejStale : Input::kRej;

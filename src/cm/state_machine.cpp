@@ -42,6 +42,9 @@ constexpr Rule kRules[] = {
     {State::kRepReceived, Input::kMra, Action::kImpossible, State::kRepReceived},
     {State::kRepReceived, Input::kRej, Action::kReportRejected, State::kTimewait},
     {State::kRepReceived, Input::kRejStale, Action::kReportRejected, State::kTimewait},
+    // The peer knew by data that this side was ready, and is done already. Linux ignores it, and counts on a connection
+    // that is gone where the peer does not ask again.
+    {State::kRepReceived, Input::kDreq, Action::kTakeDreq, State::kDreqReceived},
     {State::kRepReceived, Input::kReject, Action::kSendRej, State::kIdle},
     {State::kRepReceived, Input::kEstablish, Action::kSendRtu, State::kEstablished},
     {State::kRepReceived, Input::kDestroy, Action::kSendRej, State::kGone},
@@ -91,6 +94,8 @@ constexpr Rule kRules[] = {
 
     // Linux goes to DREQ_RCVD on the crossing DREQ and drops the peer's repetitions until the application, which has
     // asked for the end already, asks again. UCM answers; Linux takes the DREP in DREQ_SENT and in DREQ_RCVD alike.
+    // A REP says that neither RTU nor DREQ has come. Linux waits for its own timer.
+    {State::kDreqSent, Input::kRep, Action::kResend, State::kDreqSent},
     {State::kDreqSent, Input::kRej, Action::kReportRejected, State::kTimewait},
     {State::kDreqSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
     {State::kDreqSent, Input::kDreq, Action::kTakeCrossingDreq, State::kTimewait},

@@ -391,6 +391,25 @@ TEST_F(Active, RejectionAfterEstablishIsReportedOnceAndDisconnectThenSendsNothin
   expect_silence();
 }
 
+TEST_F(Active, RejectionOfAReplyThatItOvertookIsHeardAndTheReplyThenIgnored) {
+  connect();
+  deliver(rej(wire::MessageKind::kOther));  // with the comm ID that only the REP would have told
+  EXPECT_EQ(event().type, EventType::kRejected);
+  EXPECT_EQ(state(), State::kIdle);
+  deliver(rep());
+  expect_silence();
+}
+
+TEST_F(Active, PeerThatIsDoneBeforeEstablishIsHeard) {  // field case 1.06
+  reach(State::kRepReceived, true);
+  deliver(dreq());
+  EXPECT_EQ(event().type, EventType::kDisconnected);
+  EXPECT_FALSE(engine.establish(now, id));
+  engine.disconnect(now, id);
+  sent<wire::Drep>();
+  EXPECT_EQ(state(), State::kTimewait);
+}
+
 TEST_F(Active, RejectingTheReplyEndsTheConnection) {
   reach(State::kRepReceived, true);
   ASSERT_TRUE(engine.reject(now, id, {}));

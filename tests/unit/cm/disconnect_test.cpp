@@ -65,6 +65,17 @@ TEST_P(Disconnect, DreqIsRepeatedUntilTheSidesOwnBudgetEndsAndItsTimeoutReported
   EXPECT_EQ(event().type, EventType::kTimewaitExit);
 }
 
+TEST_F(CmTest, ReplyRepeatedAfterDisconnectSaysThatRtuAndDreqWereLostSoTheDreqIsSentAtOnce) {
+  reach(State::kEstablished, true);
+  engine.disconnect(now, id);
+  const auto first = packets();
+  deliver(rep());
+  const auto again = packets();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].mad, first[0].mad);
+  EXPECT_EQ(state(), State::kDreqSent);
+}
+
 TEST_P(Disconnect, PeersDreqIsReportedAndAnsweredWhenTheApplicationAsks) {
   reach(State::kEstablished, active());
   deliver(dreq());
