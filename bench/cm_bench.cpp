@@ -34,7 +34,7 @@ class Pair {
     UCM_CHECK(connection.has_value());
     carry();
     const auto request = passive_.last->connection;
-    passive_.engine.request_taken(request);
+    passive_.engine.request_taken(now_, request);
     UCM_CHECK(passive_.engine.accept(now_, request, {.ca_guid = 2, .params = {.qpn = next_qpn()}}));
     carry();
     UCM_CHECK(active_.engine.establish(now_, *connection));

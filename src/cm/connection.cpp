@@ -11,7 +11,7 @@ void Connection::add_to(StateHash& hash) const {
   hash.add(Bytes(path.remote.bytes));
   hash.add(path.ifindex);
   for (const std::uint32_t word : {local_comm_id, remote_comm_id, local_qpn, remote_qpn, rq_psn, sq_psn, flow_label,
-                                   retry_interval_ms, exchange, listener, untaken_position}) {
+                                   retry_interval_ms, exchange, request}) {
     hash.add(word);
   }
   for (const std::uint8_t byte : {retries_max, ack_timeout, packet_lifetime, path_mtu, responder_resources,

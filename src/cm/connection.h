@@ -26,10 +26,9 @@ struct Connection {
   std::uint32_t rq_psn = 0;  // announced to the peer
   std::uint32_t sq_psn = 0;  // announced by the peer
   std::uint32_t flow_label = 0;
-  std::uint32_t retry_interval_ms = 0;     // Linux' interval: the budget of an exchange is 1 + retries_max of them
-  std::uint32_t exchange = kNone;          // while a message is repeated
-  std::uint32_t listener = kNone;          // while the request is not taken
-  std::uint32_t untaken_position = kNone;  // in the listener's list
+  std::uint32_t retry_interval_ms = 0;  // Linux' interval: the budget of an exchange is 1 + retries_max of them
+  std::uint32_t exchange = kNone;       // while a message is repeated
+  std::uint32_t request = kNone;        // while the application has not read it
   State state = State::kGone;
   bool active = false;
   bool disconnect_reported = false;

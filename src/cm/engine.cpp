@@ -18,12 +18,21 @@ constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
 
 constexpr std::uint8_t from_peer(std::uint8_t exponent) { return std::min(exponent, kPeerTimeoutExponentMax); }
 
+// Of the peer, to a REQ.
+constexpr bool is_answer(Input input) {
+  return input == Input::kRep || input == Input::kRepStale || input == Input::kMra || input == Input::kRej ||
+         input == Input::kRejStale;
+}
+
 bool fits_24_bits(std::uint32_t value) { return value <= wire::kMask24; }
 
 }  // namespace
 
 Engine::Engine(const Config& config)
-    : config_(config), random_(config.random_key), peers_(config.random_key, config.recovery) {
+    : config_(config),
+      random_(config.random_key),
+      requests_(config.random_key),
+      peers_(config.random_key, config.recovery) {
   UCM_CHECK(config.shard < 16);
   UCM_CHECK(config.cm_response_timeout < 32 && config.max_cm_retries < 16);
   UCM_CHECK(config.mra_service_timeout < 32 && config.target_ack_delay < 32);
@@ -127,13 +136,15 @@ void Engine::begin_exchange(TimeNs now, Slot slot, const Mad& mad) {
                             .sent_at = now,
                             .give_up_at = now + (1 + c.retries_max) * duration(c.retry_interval_ms),
                             .wait = peers_.first_wait(peer),
+                            .slot = slot,
                             .peer = peer};
   arm(now, slot);
 }
 
-void Engine::end_exchange(Slot slot) {
+void Engine::end_exchange(Slot slot, bool held) {
   Connection& c = connections_[slot];
   if (c.exchange == Connection::kNone) return;
+  peers_.forget_request(exchanges_, c.exchange, held);
   exchanges_.give_back(c.exchange);
   c.exchange = Connection::kNone;
   timers_.remove(slot);
@@ -176,7 +187,7 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
   const State before = c.state;
   if (next == before) return;
   c.state = next;
-  if (!retransmits(next)) end_exchange(slot);
+  if (!retransmits(next)) end_exchange(slot, before == State::kReqHeld);
   if (occupies_peer(before) && !occupies_peer(next) && c.remote_comm_id != 0) forget_peer(slot);
   if (next == State::kTimewait) {
     timers_.set(slot, now + duration(milliseconds(from_peer(c.ack_timeout))));
@@ -184,7 +195,7 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
     timers_.remove(slot);
   }
   if (next == State::kGone) {
-    take_request(slot);
+    take_request(now, slot);
     release_connection(slot);
   }
 }
@@ -197,8 +208,12 @@ Result<void> Engine::step(Slot slot, const Stimulus& stimulus) {
     return fail(to.action == Action::kRefuse ? EINVAL : EISCONN,
                 std::string(name(stimulus.input)) + " is not possible in state " + std::string(name(state)));
   }
+  if (const auto exchange = connections_[slot].exchange; exchange != Connection::kNone && is_answer(stimulus.input)) {
+    peers_.request_answered(exchanges_[exchange]);
+  }
   act(slot, to.action, stimulus);
   enter(stimulus.now, slot, to.next);
+  if (stimulus.input != Input::kTurn) send_held_requests(stimulus.now);
   return {};
 }
 
@@ -224,6 +239,8 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kWithdrawRequest:
       ++counters_.withdrawn;
       return;
+    case Action::kSendReq:
+      return send_req(stimulus.now, slot);
     case Action::kSendMra:
       ++counters_.duplicates_answered;
       return send_mra(slot);
@@ -238,6 +255,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kRetry: {
       ++counters_.retries;
       Exchange& exchange = exchanges_[c.exchange];
+      peers_.request_lost(stimulus.now, exchange);
       ++exchange.repetitions;
       exchange.wait = std::min(2 * exchange.wait, config_.recovery.longest_backoff);
       send_again(slot);
@@ -258,6 +276,8 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kTakeCrossingDreq:
       report(slot, EventType::kDisconnected, 0);
       return answer_dreq(slot, stimulus.header);
+    case Action::kReportRequest:
+      return report_request(slot);
     case Action::kReportEstablished:
       return report(slot, EventType::kEstablished, 0);
     case Action::kReportRejected:
@@ -310,8 +330,8 @@ Result<ListenerId> Engine::listen(const ListenParams& params) {
 void Engine::close_listener(TimeNs now, ListenerId id) {
   const auto index = static_cast<Listeners::Index>(static_cast<std::uint64_t>(id));
   if (!listeners_.valid(index, static_cast<std::uint32_t>(static_cast<std::uint64_t>(id) >> 32))) return;
-  // Each destroy takes its request off the list.
-  while (!listeners_[index].untaken.empty()) destroy(now, handle_of(listeners_[index].untaken.back()));
+  const Requests::Queue& queue = listeners_[index].requests;
+  while (queue.size() > 0) destroy(now, handle_of(requests_[requests_.any(queue)].slot));
   close_sidr_listener(now, index);
   listeners_.remove(index);
 }
@@ -327,7 +347,7 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   ++counters_.connects;
   const Slot slot = create_connection(params.path);
   Connection& c = connections_[slot];
-  c.state = State::kReqSent;
+  c.state = State::kReqHeld;
   c.active = true;
   c.user = params.user;
   c.local_guid = params.ca_guid;
@@ -342,24 +362,65 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   c.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
   c.retry_interval_ms = 2 * milliseconds(params.packet_lifetime) + milliseconds(config_.cm_response_timeout);
   c.retries_max = config_.max_cm_retries;
-  peers_.find_or_add(c.path);
-  send_req(now, slot, params);
+  const Peers::Index peer = peers_.find_or_add(c.path);
+  begin_exchange(now, slot, make_req(slot, params));
+  timers_.set(slot, exchanges_[c.exchange].give_up_at);
+  if (peer != Peers::kNone) {
+    peers_.hold(exchanges_, c.exchange);
+    send_held_requests(now);
+  } else {
+    (void)step(slot, {.now = now, .input = Input::kTurn});
+  }
   return handle_of(slot);
 }
 
-void Engine::take_request(Slot slot) {
-  Connection& c = connections_[slot];
-  if (c.listener == Connection::kNone) return;
-  auto& untaken = listeners_[c.listener].untaken;
-  const Slot last = untaken.back();
-  untaken[c.untaken_position] = last;
-  connections_[last].untaken_position = c.untaken_position;
-  untaken.pop_back();
-  c.listener = Connection::kNone;
+void Engine::send_held_requests(TimeNs now) {
+  while (true) {
+    const auto exchange = peers_.next_request(exchanges_);
+    if (exchange == Slab<Exchange>::kNone) return;
+    (void)step(exchanges_[exchange].slot, {.now = now, .input = Input::kTurn});
+  }
 }
 
-void Engine::request_taken(ConnectionId id) {
-  if (const Slot slot = slot_of(id); slot != Connection::kNone) take_request(slot);
+void Engine::take_request(TimeNs now, Slot slot) {
+  Connection& c = connections_[slot];
+  if (c.request == Connection::kNone) return;
+  const auto [listener, delivered] = std::pair(requests_[c.request].listener, requests_[c.request].delivered);
+  requests_.remove(listeners_[listener].requests, c.request);
+  c.request = Connection::kNone;
+  if (delivered) report_requests(now, listener);
+}
+
+void Engine::report_requests(TimeNs now, Listeners::Index listener) {
+  while (true) {
+    const auto next = requests_.deliver_next(listeners_[listener].requests);
+    if (next == Requests::kNone) return;
+    (void)step(requests_[next].slot, {.now = now, .input = Input::kTurn});
+  }
+}
+
+void Engine::report_request(Slot slot) {
+  const Requests::Request& request = requests_[connections_[slot].request];
+  const auto header = *wire::MadHeader::parse(request.mad);
+  const auto req = *wire::Req::parse(Bytes(request.mad).subspan(wire::MadHeader::kSize));
+  Event& event = push_event(slot, EventType::kConnectRequest, Bytes(req.private_data).subspan(wire::IpCmHeader::kSize));
+  event.listener = listener_handle(request.listener);
+  event.user = listeners_[request.listener].params.user;
+  event.addresses = *wire::IpCmHeader::parse(req.private_data);
+  event.path = connections_[slot].path;
+  event.peer = {.qpn = req.local_qpn,
+                .srq = req.srq,
+                .responder_resources = req.responder_resources,
+                .initiator_depth = req.initiator_depth,
+                .flow_control = req.end_to_end_flow_control,
+                .retry_count = req.retry_count,
+                .rnr_retry_count = req.rnr_retry_count,
+                .vendor_id = req.vendor_id,
+                .ece_options = header.attribute_modifier};
+}
+
+void Engine::request_taken(TimeNs now, ConnectionId id) {
+  if (const Slot slot = slot_of(id); slot != Connection::kNone) take_request(now, slot);
 }
 
 void Engine::set_user(ConnectionId id, std::uint64_t user) {
@@ -498,6 +559,8 @@ Engine::Usage Engine::usage() const {
           .remote_ids = by_remote_id_.size(),
           .remote_qps = by_remote_qp_.size(),
           .exchanges = exchanges_.in_use(),
+          .requests = requests_.size(),
+          .requests_in_flight = peers_.requests_in_flight(),
           .timers = timers_.size() + sidr_.timers.size(),
           .sidr_exchanges = sidr_.exchanges.in_use(),
           .sidr_messages = sidr_.messages.in_use()};

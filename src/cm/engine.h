@@ -147,8 +147,8 @@ class Engine {
   Result<ConnectionId> connect(TimeNs now, const ConnectParams& params);
 
   // Passive side, after kConnectRequest.
-  // The application has read the request: one backlog slot is free again. Idempotent.
-  void request_taken(ConnectionId id);
+  // The application has read the request: one backlog slot is free again, and the next request may come. Idempotent.
+  void request_taken(TimeNs now, ConnectionId id);
   // The handle the application's events shall carry from now on.
   void set_user(ConnectionId id, std::uint64_t user);
   // Sends REP. EINVAL when the peer has withdrawn or the state does not allow it; private data over 196 bytes gives
@@ -211,6 +211,8 @@ class Engine {
     std::size_t remote_ids = 0;
     std::size_t remote_qps = 0;
     std::size_t exchanges = 0;
+    std::size_t requests = 0;
+    std::size_t requests_in_flight = 0;
     std::size_t timers = 0;
     std::size_t sidr_exchanges = 0;
     std::size_t sidr_messages = 0;
@@ -246,7 +248,13 @@ class Engine {
   std::uint32_t new_comm_id();
   Slot create_connection(const Path& path);
   void release_connection(Slot slot);
-  void take_request(Slot slot);
+  // The application has read the connection's request, or it is over.
+  void take_request(TimeNs now, Slot slot);
+  // Reports requests to the listener's application as long as it has little to read.
+  void report_requests(TimeNs now, Listeners::Index listener);
+  void report_request(Slot slot);
+  // Sends REQs that were held back as long as there is room for them on the way.
+  void send_held_requests(TimeNs now);
   // The tables of peers hold what has a remote comm ID and occupies_peer().
   void know_peer(Slot slot);
   void forget_peer(Slot slot);
@@ -261,7 +269,7 @@ class Engine {
   void enter(TimeNs now, Slot slot, State next);
   // A message of the connection's own waits for its answer from now on: repetitions, and the end of them.
   void begin_exchange(TimeNs now, Slot slot, const Mad& mad);
-  void end_exchange(Slot slot);
+  void end_exchange(Slot slot, bool held);
   void arm(TimeNs now, Slot slot);
   // The peer asks for patience: the budget is Linux' from now on, with the given interval.
   void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);
@@ -272,7 +280,7 @@ class Engine {
   void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
 
   // incoming.cpp: from a packet to the connection and its input. `path` is the way back.
-  void on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req);
+  void on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req);
   void on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep);
   void on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu);
   void on_mra(TimeNs now, const Path& path, const wire::Mra& mra);
@@ -286,8 +294,8 @@ class Engine {
   Listeners::Index listener_for(const Path& path, std::uint64_t service_id,
                                 std::optional<wire::TransportService> transport,
                                 const wire::IpCmHeader& addresses) const;
-  void deliver_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
-                       const wire::IpCmHeader& addresses, Listeners::Index listener);
+  void queue_request(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req,
+                     Listeners::Index listener);
   Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
   bool role_is(Slot slot, Role role);
 
@@ -319,7 +327,8 @@ class Engine {
   template <class Message>
   const Mad& send(const Path& path, std::uint64_t transaction_id, const Message& message,
                   std::uint32_t attribute_modifier = 0);
-  void send_req(TimeNs now, Slot slot, const ConnectParams& params);
+  Mad make_req(Slot slot, const ConnectParams& params);
+  void send_req(TimeNs now, Slot slot);
   void send_rep(TimeNs now, Slot slot, const AcceptParams& params);
   void send_rtu(Slot slot);
   void send_mra(Slot slot);
@@ -347,6 +356,7 @@ class Engine {
   Slab<Connection> connections_;
   Slab<Exchange> exchanges_;
   Listeners listeners_;
+  Requests requests_;
   SlotTable by_comm_id_;
   SlotTable by_remote_id_;  // peer and its comm ID: repeated REQ, REJ 4
   SlotTable by_remote_qp_;  // peer and its QP: stale connections

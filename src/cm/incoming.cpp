@@ -51,7 +51,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
   const Bytes payload = mad.subspan(wire::MadHeader::kSize);
   switch (header.attribute) {
     case wire::Attribute::kReq:
-      return on_req(now, reply, header, *wire::Req::parse(payload));
+      return on_req(now, reply, mad, header, *wire::Req::parse(payload));
     case wire::Attribute::kMra:
       return on_mra(now, reply, *wire::Mra::parse(payload));
     case wire::Attribute::kRej:
@@ -82,7 +82,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
 // Requests.
 
 // The order of the checks decides which reason the peer hears.  // Linux: same
-void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req) {
+void Engine::on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req) {
   if (req.local_comm_id == 0) {
     ++counters_.bad_message;
     return;
@@ -108,7 +108,8 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
     ++counters_.rejected_not_for_us;
     return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
   }
-  if (listeners_[listener].untaken.size() >= listeners_[listener].params.backlog) {
+  const Listener& l = listeners_[listener];
+  if (!requests_.has_room(l.requests, listener, l.params.backlog, path)) {
     ++counters_.backlog_full;
     return;
   }
@@ -116,7 +117,7 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
     ++counters_.connections_full;
     return;
   }
-  deliver_request(path, header, req, addresses, listener);
+  queue_request(now, path, mad, header, req, listener);
 }
 
 bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req) {
@@ -149,15 +150,15 @@ Listeners::Index Engine::listener_for(const Path& path, std::uint64_t service_id
   return listener;
 }
 
-void Engine::deliver_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,
-                             const wire::IpCmHeader& addresses, Listeners::Index listener) {
+void Engine::queue_request(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req,
+                           Listeners::Index listener) {
   ++counters_.requests;
   Path answer = path;
   answer.traffic_class = req.primary.traffic_class;
   if (req.primary.hop_limit != 0) answer.hop_limit = req.primary.hop_limit;
   const Slot slot = create_connection(answer);
   Connection& c = connections_[slot];
-  c.state = State::kReqReceived;
+  c.state = State::kReqQueued;
   c.transaction_id = header.transaction_id;
   c.remote_comm_id = req.local_comm_id;
   c.remote_guid = req.local_ca_guid;
@@ -173,25 +174,8 @@ void Engine::deliver_request(const Path& path, const wire::MadHeader& header, co
   c.retry_interval_ms = milliseconds(std::min(req.local_cm_response_timeout, kPeerTimeoutExponentMax));
   c.retries_max = req.max_cm_retries;
   know_peer(slot);
-  auto& untaken = listeners_[listener].untaken;
-  c.listener = listener;
-  c.untaken_position = static_cast<std::uint32_t>(untaken.size());
-  untaken.push_back(slot);
-
-  Event& event = push_event(slot, EventType::kConnectRequest, Bytes(req.private_data).subspan(wire::IpCmHeader::kSize));
-  event.listener = listener_handle(listener);
-  event.user = listeners_[listener].params.user;
-  event.addresses = addresses;
-  event.path = answer;
-  event.peer = {.qpn = req.local_qpn,
-                .srq = req.srq,
-                .responder_resources = req.responder_resources,
-                .initiator_depth = req.initiator_depth,
-                .flow_control = req.end_to_end_flow_control,
-                .retry_count = req.retry_count,
-                .rnr_retry_count = req.rnr_retry_count,
-                .vendor_id = req.vendor_id,
-                .ece_options = header.attribute_modifier};
+  c.request = requests_.add(listeners_[listener].requests, listener, slot, path, mad);
+  report_requests(now, listener);
 }
 
 // The same peer asking the same again is the repetition, whatever else the request says.

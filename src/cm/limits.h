@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kConnectionsMax = 1u << 21;
 
 inline constexpr std::uint32_t kListenersMax = 1u << 16;  // one per port number of one address is plenty
 
-// A listener's own choice ends here: an untaken request costs about half a kilobyte.
+// A listener's own choice ends here: a request that waits costs about half a kilobyte.
 inline constexpr std::uint32_t kBacklogMax = 1u << 16;
 
 // Timers handled in one on_deadline(), so that a storm of them delays a packet by some microseconds only.
@@ -20,6 +20,19 @@ inline constexpr std::size_t kTimersPerCall = 64;
 
 // Peers remembered: more hosts than a node talks to at a time, in a few megabytes.
 inline constexpr std::uint32_t kPeersMax = 1u << 16;
+
+// Requests in flight to one peer, and to all: the receive buffer of a stock system holds some 250 datagrams.
+inline constexpr std::uint32_t kWindowMin = 4;
+inline constexpr std::uint32_t kWindowMax = 256;
+inline constexpr std::size_t kRequestsInFlightMax = 1024;
+
+// Requests of a listener that the application has as events and has not read. More than it can read before a message to
+// the engine and back; few, because what waits in the engine can still be withdrawn without a trace.
+inline constexpr std::size_t kDeliveredMax = 32;
+
+// What one host may always have waiting at a listener, and how many of them come in one turn: the queues of one client.
+inline constexpr std::size_t kRequestsPerSource = 128;
+inline constexpr std::uint32_t kRequestsPerTurn = 64;
 
 // The largest exponent taken from a peer's message, 65.5 s. It is the kernel's own largest (MRA); 31 would let one
 // packet hold state for hours.

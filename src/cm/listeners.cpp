@@ -52,7 +52,6 @@ void Listeners::remove(Index index) {
   by_service_.erase(std::lower_bound(by_service_.begin(), by_service_.end(), entry));
   listener.open = false;
   ++listener.generation;
-  listener.untaken.clear();
   slots_.give_back(index);
 }
 
@@ -88,7 +87,7 @@ void Listeners::add_to(StateHash& hash) const {
     hash.add(Bytes(listener.params.address.bytes));
     hash.add(listener.params.ifindex);
     hash.add(listener.params.backlog);
-    hash.add(listener.untaken.size());
+    hash.add(listener.requests.size());
     hash.add(listener.untaken_sidr);
   }
 }

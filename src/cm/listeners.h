@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "cm/path.h"
+#include "cm/requests.h"
 #include "cm/slab.h"
 #include "wire/cm_messages.h"
 #include "wire/ip_cm.h"
@@ -32,7 +33,7 @@ struct Listener {
   ListenParams params{};
   std::uint32_t generation = 1;
   bool open = false;
-  std::vector<std::uint32_t> untaken{};  // connection slots, in no order
+  Requests::Queue requests{};
   std::uint32_t untaken_sidr = 0;
 };
 

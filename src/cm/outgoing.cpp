@@ -30,6 +30,17 @@ void put_private_data(MutableBytes field, const Path& path, std::uint16_t source
   copy_into(field.subspan(wire::IpCmHeader::kSize), data);
 }
 
+// A MAD with UCM's mark.
+template <class Message>
+void emit(const Message& message, std::uint64_t transaction_id, std::uint32_t attribute_modifier, MutableBytes mad) {
+  const wire::MadHeader header{.transaction_id = transaction_id,
+                               .attribute = Message::kAttribute,
+                               .reserved = kUcmMark,
+                               .attribute_modifier = attribute_modifier};
+  header.emit(mad.first(wire::MadHeader::kSize));
+  message.emit(mad.subspan(wire::MadHeader::kSize));
+}
+
 }  // namespace
 
 template <class Message>
@@ -38,16 +49,11 @@ const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, 
   ++counters_.packets_sent;
   Packet& packet = packets_.push_reused();
   packet.path = path;
-  const wire::MadHeader header{.transaction_id = transaction_id,
-                               .attribute = Message::kAttribute,
-                               .reserved = kUcmMark,
-                               .attribute_modifier = attribute_modifier};
-  header.emit(MutableBytes(packet.mad).first(wire::MadHeader::kSize));
-  message.emit(MutableBytes(packet.mad).subspan(wire::MadHeader::kSize));
+  emit(message, transaction_id, attribute_modifier, packet.mad);
   return packet.mad;
 }
 
-void Engine::send_req(TimeNs now, Slot slot, const ConnectParams& params) {
+Engine::Mad Engine::make_req(Slot slot, const ConnectParams& params) {
   Connection& c = connections_[slot];
   c.transaction_id = transaction_id_of(c.local_comm_id);
   wire::Req req;
@@ -78,7 +84,17 @@ void Engine::send_req(TimeNs now, Slot slot, const ConnectParams& params) {
                  .hop_limit = c.path.hop_limit,
                  .local_ack_timeout = ack_timeout(config_.target_ack_delay, c.packet_lifetime)};
   put_private_data(req.private_data, c.path, params.source_port, params.private_data);
-  begin_exchange(now, slot, send(c.path, c.transaction_id, req, params.params.ece_options));
+  Mad mad{};
+  emit(req, c.transaction_id, params.params.ece_options, mad);
+  return mad;
+}
+
+void Engine::send_req(TimeNs now, Slot slot) {
+  Exchange& exchange = exchanges_[connections_[slot].exchange];
+  exchange.sent_at = now;
+  exchange.wait = peers_.first_wait(exchange.peer);
+  send_again(slot);
+  arm(now, slot);
 }
 
 void Engine::send_rep(TimeNs now, Slot slot, const AcceptParams& params) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/bytes.h"
+#include "base/random.h"
 #include "wire/address.h"
 
 namespace ucm::cm {
@@ -19,6 +21,24 @@ struct Path {
 inline bool same_peer(const Path& a, const Path& b) {
   if (a.remote != b.remote) return false;
   return !a.remote.is_link_local() || a.ifindex == 0 || b.ifindex == 0 || a.ifindex == b.ifindex;
+}
+
+// The host at the other end.
+struct Host {
+  wire::IpAddress address{};
+  std::uint32_t ifindex = 0;  // of a link-local address; else 0
+  bool operator==(const Host&) const = default;
+};
+
+inline Host peer_host(const Path& path) {
+  return {.address = path.remote, .ifindex = path.remote.is_link_local() ? path.ifindex : 0};
+}
+
+// A peer chooses its address, and `number`, to its liking: the hash is keyed, so that nobody can aim at one bucket.
+inline std::uint32_t hash_of(const RandomKey& key, const Host& host, std::uint32_t number) {
+  std::uint64_t hash = siphash24(key, load_be64(&host.address.bytes[0]) ^ host.ifindex);
+  hash = siphash24(key, hash ^ load_be64(&host.address.bytes[8]));
+  return static_cast<std::uint32_t>(siphash24(key, hash ^ number));
 }
 
 }  // namespace ucm::cm

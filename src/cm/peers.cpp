@@ -2,25 +2,13 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "cm/limits.h"
 
 namespace ucm::cm {
-namespace {
-
-std::uint32_t scope_of(const Path& path) { return path.remote.is_link_local() ? path.ifindex : 0; }
-
-}  // namespace
-
-std::uint32_t Peers::hash_of(const wire::IpAddress& address, std::uint32_t ifindex) const {
-  const std::uint64_t upper = siphash24(key_, load_be64(&address.bytes[0]) ^ ifindex);
-  return static_cast<std::uint32_t>(siphash24(key_, upper ^ load_be64(&address.bytes[8])));
-}
 
 Peers::Index Peers::find(const Path& path) const {
-  return by_address_.find(hash_of(path.remote, scope_of(path)), [&](Index index) {
-    return peers_[index].address == path.remote && peers_[index].ifindex == scope_of(path);
-  });
+  const Host host = peer_host(path);
+  return by_host_.find(hash_of(key_, host, 0), [&](Index index) { return peers_[index].host == host; });
 }
 
 Peers::Index Peers::find_or_add(const Path& path) {
@@ -31,10 +19,12 @@ Peers::Index Peers::find_or_add(const Path& path) {
   } else {
     index = next_forgotten_;
     next_forgotten_ = (next_forgotten_ + 1) % kPeersMax;
-    by_address_.erase(hash_of(peers_[index].address, peers_[index].ifindex), index);
+    if (peers_[index].in_flight > 0 || !peers_[index].held.empty()) return kNone;
+    by_host_.erase(hash_of(key_, peers_[index].host, 0), index);
   }
-  peers_[index] = Peer{.address = path.remote, .ifindex = scope_of(path)};
-  by_address_.insert(hash_of(path.remote, scope_of(path)), index);
+  const Host host = peer_host(path);
+  peers_[index] = Peer{.host = host};
+  by_host_.insert(hash_of(key_, host, 0), index);
   return index;
 }
 
@@ -46,6 +36,7 @@ TimeNs Peers::first_wait(Index index) const {
 }
 
 void Peers::answered(Index index, TimeNs elapsed, bool is_ucm) {
+  if (index == kNone) return;
   Peer& peer = peers_[index];
   peer.is_ucm = is_ucm;
   const auto sample = static_cast<std::uint32_t>(std::min(elapsed, recovery_.longest) / kNanosecondsPerMicrosecond);
@@ -58,6 +49,78 @@ void Peers::answered(Index index, TimeNs elapsed, bool is_ucm) {
   const std::uint32_t error = sample > peer.answer_us ? sample - peer.answer_us : peer.answer_us - sample;
   peer.deviation_us = (3 * peer.deviation_us + error) / 4;
   peer.answer_us = (7 * peer.answer_us + sample) / 8;
+}
+
+void Peers::take_turns(Index index) {
+  Peer& peer = peers_[index];
+  if (peer.in_turn || peer.held.empty() || peer.in_flight >= peer.window) return;
+  peer.in_turn = true;
+  turns_.push_back(peers_, index);
+}
+
+void Peers::hold(Exchanges& exchanges, Exchanges::Index request) {
+  const Index index = exchanges[request].peer;
+  peers_[index].held.push_back(exchanges, request);
+  take_turns(index);
+}
+
+Peers::Exchanges::Index Peers::next_request(Exchanges& exchanges) {
+  if (turns_.empty() || in_flight_ >= kRequestsInFlightMax) return kNone;
+  const Index index = turns_.front();
+  Peer& peer = peers_[index];
+  turns_.remove(peers_, index);
+  peer.in_turn = false;
+  const auto request = peer.held.front();
+  peer.held.remove(exchanges, request);
+  exchanges[request].in_flight = true;
+  ++peer.in_flight;
+  ++in_flight_;
+  take_turns(index);
+  return request;
+}
+
+void Peers::leave_flight(Exchange& request) {
+  request.in_flight = false;
+  --peers_[request.peer].in_flight;
+  --in_flight_;
+}
+
+void Peers::request_answered(Exchange& request) {
+  if (!request.in_flight) return;
+  leave_flight(request);
+  Peer& peer = peers_[request.peer];
+  if (peer.slow_start || ++peer.window_credit >= peer.window) {
+    peer.window = std::min(peer.window + 1, kWindowMax);
+    peer.window_credit = 0;
+  }
+  take_turns(request.peer);
+}
+
+void Peers::request_lost(TimeNs now, Exchange& request) {
+  if (!request.in_flight) return;
+  leave_flight(request);
+  Peer& peer = peers_[request.peer];
+  // Once for what was lost together.
+  if (now - first_wait(request.peer) >= peer.shrunk_at) {
+    peer.window = std::max(peer.window / 2, kWindowMin);
+    peer.slow_start = false;
+    peer.shrunk_at = now;
+  }
+  take_turns(request.peer);
+}
+
+void Peers::forget_request(Exchanges& exchanges, Exchanges::Index request, bool held) {
+  Exchange& exchange = exchanges[request];
+  if (exchange.in_flight) {
+    leave_flight(exchange);
+    return take_turns(exchange.peer);
+  }
+  if (!held) return;
+  Peer& peer = peers_[exchange.peer];
+  peer.held.remove(exchanges, request);
+  if (!peer.held.empty() || !peer.in_turn) return;
+  peer.in_turn = false;
+  turns_.remove(peers_, exchange.peer);
 }
 
 }  // namespace ucm::cm

@@ -1,14 +1,15 @@
-// What the engine has learnt of each peer host, from answers to its own messages alone: how soon it answers, and
-// whether it is a UCM. Hints: a forgotten peer is met as a new one.
+// What the engine has learnt of each peer host, from answers to its own messages alone: how soon it answers, whether it
+// is a UCM, and how many requests it can take at a time. Hints: a forgotten peer is met as a new one.
 #pragma once
 
 #include <cstdint>
 
-#include "base/hash.h"
 #include "base/random.h"
 #include "base/time.h"
+#include "cm/exchange.h"
 #include "cm/path.h"
 #include "cm/slab.h"
+#include "cm/slab_list.h"
 #include "cm/slot_table.h"
 
 namespace ucm::cm {
@@ -39,13 +40,13 @@ struct Recovery {
 class Peers {
  public:
   using Index = std::uint32_t;
-  static constexpr Index kNone = Slab<int>::kNone;
+  static constexpr Index kNone = UINT32_MAX;
 
   Peers(const RandomKey& key, const Recovery& recovery) : key_(key), recovery_(recovery) {}
 
   // kNone for a peer that is not known.
   Index find(const Path& path) const;
-  // Forgets another one when there are too many (limits.h).
+  // Forgets another one when there are too many (limits.h); kNone when all of them are in use.
   Index find_or_add(const Path& path);
 
   // How long to wait before the first repetition; `peer` may be kNone.
@@ -54,23 +55,48 @@ class Peers {
   // sample too long, never too short.
   void answered(Index peer, TimeNs elapsed, bool is_ucm);
 
-  std::size_t size() const { return peers_.in_use(); }
+  // Requests to one peer that are neither answered nor repeated yet are limited by a window, which grows with every
+  // answer and shrinks when answers stay out (as TCP's: RFC 5681), and those to all peers by kRequestsInFlightMax. The
+  // others are held back, and peers take turns. What a repetition is due for counts as lost and is not in flight any
+  // more: one service that does not answer keeps nobody from another one at the same host.
+  using Exchanges = Slab<Exchange>;
+  void hold(Exchanges& exchanges, Exchanges::Index request);
+  // The next request to be sent, which is in flight now; kNone when none may be.
+  Exchanges::Index next_request(Exchanges& exchanges);
+  void request_answered(Exchange& request);
+  void request_lost(TimeNs now, Exchange& request);
+  // The request is over, whether held or in flight or neither.
+  void forget_request(Exchanges& exchanges, Exchanges::Index request, bool held);
+
+  std::size_t requests_in_flight() const { return in_flight_; }
 
  private:
   struct Peer {
-    wire::IpAddress address{};
-    std::uint32_t ifindex = 0;  // of a link-local address; else 0
+    Host host{};
     bool measured = false;
     bool is_ucm = false;
+    bool slow_start = true;
     std::uint32_t answer_us = 0;     // smoothed
     std::uint32_t deviation_us = 0;  // smoothed
+    std::uint32_t window = kFirstWindow;
+    std::uint32_t window_credit = 0;  // answers since the window last grew
+    std::uint32_t in_flight = 0;
+    TimeNs shrunk_at = -kNever;
+    SlabList<Exchange> held{};
+    bool in_turn = false;  // in turns_
+    Link link{};
   };
-  std::uint32_t hash_of(const wire::IpAddress& address, std::uint32_t ifindex) const;
+  static constexpr std::uint32_t kFirstWindow = 32;
+
+  void leave_flight(Exchange& request);
+  void take_turns(Index peer);
 
   RandomKey key_;
   Recovery recovery_;
   Slab<Peer> peers_;
-  SlotTable by_address_;
+  SlotTable by_host_;
+  SlabList<Peer> turns_;  // peers with requests held back whose window is open
+  std::size_t in_flight_ = 0;
   Index next_forgotten_ = 0;
 };
 

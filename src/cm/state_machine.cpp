@@ -13,6 +13,13 @@ struct Rule {
 // Everything that is not the default of its input (see default_action). A message is impossible where its sender's
 // role, or its comm IDs, keep it from reaching a connection in that state.
 constexpr Rule kRules[] = {
+    {State::kReqHeld, Input::kReq, Action::kImpossible, State::kReqHeld},
+    {State::kReqHeld, Input::kRtu, Action::kImpossible, State::kReqHeld},
+    {State::kReqHeld, Input::kPeerForgot, Action::kImpossible, State::kReqHeld},
+    {State::kReqHeld, Input::kDestroy, Action::kNothing, State::kGone},
+    {State::kReqHeld, Input::kTurn, Action::kSendReq, State::kReqSent},
+    {State::kReqHeld, Input::kRetriesExhausted, Action::kReportUnreachable, State::kIdle},
+
     {State::kReqSent, Input::kReq, Action::kImpossible, State::kReqSent},
     {State::kReqSent, Input::kRep, Action::kTakeRep, State::kRepReceived},
     {State::kReqSent, Input::kRepStale, Action::kRejectStaleRep, State::kReqSent},
@@ -48,6 +55,14 @@ constexpr Rule kRules[] = {
     {State::kRepReceived, Input::kReject, Action::kSendRej, State::kIdle},
     {State::kRepReceived, Input::kEstablish, Action::kSendRtu, State::kEstablished},
     {State::kRepReceived, Input::kDestroy, Action::kSendRej, State::kGone},
+
+    // Nobody has heard of this request, and nobody will when its sender withdraws it.
+    {State::kReqQueued, Input::kReq, Action::kSendMra, State::kReqQueued},
+    {State::kReqQueued, Input::kRep, Action::kImpossible, State::kReqQueued},
+    {State::kReqQueued, Input::kRej, Action::kWithdrawRequest, State::kGone},
+    {State::kReqQueued, Input::kRejStale, Action::kWithdrawRequest, State::kGone},
+    {State::kReqQueued, Input::kDestroy, Action::kSendRej, State::kGone},
+    {State::kReqQueued, Input::kTurn, Action::kReportRequest, State::kReqReceived},
 
     // The application hears of nothing between the request and accept(), which then fails.  // Linux: same
     {State::kReqReceived, Input::kReq, Action::kSendMra, State::kReqReceived},
@@ -142,6 +157,7 @@ constexpr Action default_action(Input input) {
       return Action::kNothing;
     case Input::kRepStale:
     case Input::kDestroy:
+    case Input::kTurn:
     case Input::kRetryDue:
     case Input::kRetriesExhausted:
     case Input::kTimewaitOver:
@@ -173,25 +189,41 @@ consteval Table build_table() {
 
 constexpr Table kTable = build_table();
 
-consteval bool destroy_always_ends_in_gone() {
-  for (const auto& row : kTable) {
-    if (row[at(Input::kDestroy)].next != State::kGone) return false;
+// A handle that the application has stays valid until it destroys it.
+consteval bool only_destroy_ends_in_gone() {
+  for (std::size_t s = 0; s < kStateCount; ++s) {
     for (std::size_t i = 0; i < kInputCount; ++i) {
-      if (i != at(Input::kDestroy) && row[i].next == State::kGone) return false;
+      const bool gone = kTable[s][i].next == State::kGone;
+      if (i == at(Input::kDestroy) ? !gone : gone && s != at(State::kReqQueued)) return false;
     }
   }
   return true;
 }
-static_assert(destroy_always_ends_in_gone());
+static_assert(only_destroy_ends_in_gone());
 
 constexpr std::array<std::string_view, kStateCount + 1> kStateNames = {
-    "req_sent",    "mra_req_received", "rep_received",  "req_received", "rep_sent", "mra_rep_received",
-    "established", "dreq_sent",        "dreq_received", "timewait",     "idle",     "gone"};
-constexpr std::array<std::string_view, kInputCount> kInputNames = {
-    "req",          "rep",    "rep_stale",  "rtu",         "mra",       "rej",
-    "rej_stale",    "dreq",   "drep",       "peer_forgot", "accept",    "reject",
-    "establish",    "notify", "disconnect", "destroy",     "retry_due", "retries_exhausted",
-    "timewait_over"};
+    "req_held",         "req_sent",    "mra_req_received", "rep_received",  "req_queued", "req_received", "rep_sent",
+    "mra_rep_received", "established", "dreq_sent",        "dreq_received", "timewait",   "idle",         "gone"};
+constexpr std::array<std::string_view, kInputCount> kInputNames = {"req",
+                                                                   "rep",
+                                                                   "rep_stale",
+                                                                   "rtu",
+                                                                   "mra",
+                                                                   "rej",
+                                                                   "rej_stale",
+                                                                   "dreq",
+                                                                   "drep",
+                                                                   "peer_forgot",
+                                                                   "accept",
+                                                                   "reject",
+                                                                   "establish",
+                                                                   "notify",
+                                                                   "disconnect",
+                                                                   "destroy",
+                                                                   "turn",
+                                                                   "retry_due",
+                                                                   "retries_exhausted",
+                                                                   "timewait_over"};
 constexpr std::array<std::string_view, kActionCount> kActionNames = {"ignore",
                                                                      "nothing",
                                                                      "refuse",
@@ -201,6 +233,7 @@ constexpr std::array<std::string_view, kActionCount> kActionNames = {"ignore",
                                                                      "reject_stale_rep",
                                                                      "wait_longer",
                                                                      "withdraw_request",
+                                                                     "send_req",
                                                                      "send_mra",
                                                                      "send_rep",
                                                                      "send_rtu",
@@ -212,6 +245,7 @@ constexpr std::array<std::string_view, kActionCount> kActionNames = {"ignore",
                                                                      "send_drep",
                                                                      "take_dreq",
                                                                      "take_crossing_dreq",
+                                                                     "report_request",
                                                                      "report_established",
                                                                      "report_rejected",
                                                                      "report_unreachable",

@@ -14,10 +14,12 @@ namespace ucm::cm {
 
 enum class State : std::uint8_t {
   // Active side.
+  kReqHeld,         // enough REQs to this peer are under way: this one is sent when its turn comes
   kReqSent,         // REQ is repeated until something comes back
   kMraReqReceived,  // the peer asked for patience
   kRepReceived,     // the application has the REP; a repeated one is answered with MRA  // Linux: MRA_REP_SENT
   // Passive side.
+  kReqQueued,       // the application has enough to read: it hears of this REQ when its turn comes
   kReqReceived,     // the application has the REQ; a repeated one is answered with MRA  // Linux: MRA_REQ_SENT
   kRepSent,         // REP is repeated until RTU
   kMraRepReceived,  // the peer asked for patience
@@ -29,7 +31,7 @@ enum class State : std::uint8_t {
   kIdle,          // over; the handle is still the application's
   kGone,          // destroyed. Only a next state, not a row of the table
 };
-inline constexpr std::size_t kStateCount = 11;  // rows
+inline constexpr std::size_t kStateCount = 13;  // rows
 
 enum class Input : std::uint8_t {
   // Messages that belong to this connection.
@@ -51,12 +53,14 @@ enum class Input : std::uint8_t {
   kNotify,
   kDisconnect,
   kDestroy,
+  // What a REQ was held or queued for.
+  kTurn,
   // The clock.
   kRetryDue,
   kRetriesExhausted,
   kTimewaitOver,
 };
-inline constexpr std::size_t kInputCount = 19;
+inline constexpr std::size_t kInputCount = 20;
 
 enum class Action : std::uint8_t {
   kIgnore,           // a message out of place: counted
@@ -67,7 +71,8 @@ enum class Action : std::uint8_t {
   kTakeRep,          // learn the peer from REP, report kConnectResponse
   kRejectStaleRep,   // REJ 10
   kWaitLonger,       // the peer's MRA sets the interval
-  kWithdrawRequest,  // the peer gives up before accept(): the application learns it from accept()
+  kWithdrawRequest,  // the peer gives up before accept(): the application learns it from accept(), if at all
+  kSendReq,
   kSendMra,
   kSendRep,
   kSendRtu,
@@ -79,6 +84,7 @@ enum class Action : std::uint8_t {
   kSendDrep,
   kTakeDreq,          // report kDisconnected; the application answers
   kTakeCrossingDreq,  // report kDisconnected and answer: the application has asked for it already
+  kReportRequest,
   kReportEstablished,
   kReportRejected,
   kReportUnreachable,
@@ -86,7 +92,7 @@ enum class Action : std::uint8_t {
   kReportDisconnectTimeout,
   kReportTimewaitExit,
 };
-inline constexpr std::size_t kActionCount = 26;
+inline constexpr std::size_t kActionCount = 28;
 
 struct Transition {
   Action action = Action::kIgnore;

@@ -84,7 +84,7 @@ class Core {
   Result<void> bind_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> resolve_route(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> listen(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
-  Result<void> request_taken(RdmaId& id);
+  Result<void> request_taken(TimeNs now, RdmaId& id);
   Result<void> connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> connect_datagram(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> accept(TimeNs now, RdmaId& id, const ipc::CmCommand& command);

@@ -89,7 +89,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
   } else if (command.call == ipc::CmCall::kSetOption) {
     done = set_option(*id, command);
   } else if (command.call == ipc::CmCall::kRequestTaken) {
-    done = request_taken(*id);
+    done = request_taken(now, *id);
   } else if (const CallEntry* const call = find_call(command.call)) {
     const auto next = next_state(id->state, call->input);
     done = next ? (this->*call->function)(now, *id, command) : fail(EINVAL, "not in this state");
@@ -228,9 +228,9 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   return {};
 }
 
-Result<void> Core::request_taken(RdmaId& id) {
+Result<void> Core::request_taken(TimeNs now, RdmaId& id) {
   if (!id.passive) return fail(EINVAL, "not made by a request");
-  engine_.request_taken(id.connection);
+  engine_.request_taken(now, id.connection);
   engine_.sidr_request_taken(id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(id.id);
   id.listen_id = 0;

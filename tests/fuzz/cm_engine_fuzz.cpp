@@ -117,7 +117,7 @@ class World {
       case 6:
         return engine_.destroy(now_, id);
       case 7:
-        return engine_.request_taken(id);
+        return engine_.request_taken(now_, id);
       case 8:
         if (const auto made = engine_.sidr_connect(
                 now_, {.path = {.local = kOwnAddress, .remote = kPeerAddress}, .service_id = kDatagramService})) {

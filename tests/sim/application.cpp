@@ -129,7 +129,7 @@ void Applications::on_request(NodeIndex node, const Event& event) {
     program.unread.push_back(number);
     return read_request(node);
   }
-  simulator_.node(node).request_taken(event.connection);
+  simulator_.node(node).request_taken(simulator_.now(), event.connection);
   if (program.behaviour.accept_delay != kNever) {
     simulator_.after(program.behaviour.accept_delay, [this, number] { answer_request(number); });
   }
@@ -142,7 +142,7 @@ void Applications::read_request(NodeIndex node) {
   const std::size_t number = program.unread.front();
   program.unread.pop_front();
   program.busy = true;
-  if (!ends_[number].destroyed) simulator_.node(node).request_taken(ends_[number].id);
+  if (!ends_[number].destroyed) simulator_.node(node).request_taken(simulator_.now(), ends_[number].id);
   simulator_.after(program.behaviour.accept_cost, [this, node, number] {
     if (ends_[number].crashed) return;
     programs_[node].busy = false;

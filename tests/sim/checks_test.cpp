@@ -22,7 +22,7 @@ class Wrapped : public Node {
   }
   void close_listener(TimeNs now, Handle listener) override { node_->close_listener(now, listener); }
   Handle connect(TimeNs now, const ConnectRequest& request) override { return node_->connect(now, request); }
-  void request_taken(Handle connection) override { node_->request_taken(connection); }
+  void request_taken(TimeNs now, Handle connection) override { node_->request_taken(now, connection); }
   void set_user(Handle connection, std::uint64_t user) override { node_->set_user(connection, user); }
   bool accept(TimeNs now, Handle connection, std::uint32_t qpn, std::uint64_t note) override {
     return node_->accept(now, connection, qpn, note);

@@ -297,7 +297,7 @@ Handle LinuxPeer::connect(TimeNs now, const ConnectRequest& request) {
   return handle_of(slot);
 }
 
-void LinuxPeer::request_taken(Handle connection) {
+void LinuxPeer::request_taken(TimeNs, Handle connection) {
   if (const Slot slot = slot_of(connection); slot != kNone) leave_backlog(ids_[slot]);
 }
 

@@ -170,7 +170,7 @@ class LinuxTest : public testing::Test {
     receive(request);
     EXPECT_EQ(events(), Types{EventType::kConnectRequest});
     id = last_event.connection;
-    peer.request_taken(id);
+    peer.request_taken(now, id);
     EXPECT_EQ(state(), LinuxState::kMraReqSent);
   }
   void to_rep_sent() {
@@ -528,7 +528,7 @@ TEST_F(LinuxTest, BacklogOverflowIsSilent) {
   }
   EXPECT_EQ(events().size(), 2u);
   EXPECT_EQ(sent(), Attributes{});
-  peer.request_taken(last_event.connection);
+  peer.request_taken(now, last_event.connection);
   auto request = req();
   request.local_comm_id += 2;
   request.local_qpn += 2;

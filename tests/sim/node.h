@@ -83,7 +83,7 @@ class Node {
 
   virtual Handle connect(TimeNs now, const ConnectRequest& request) = 0;
   // The program has read the request: one backlog slot is free again.
-  virtual void request_taken(Handle connection) = 0;
+  virtual void request_taken(TimeNs now, Handle connection) = 0;
   virtual void set_user(Handle connection, std::uint64_t user) = 0;
   // False when the state does not allow it: the peer has given up, for instance.
   virtual bool accept(TimeNs now, Handle connection, std::uint32_t qpn, std::uint64_t note) = 0;

@@ -60,7 +60,7 @@ Handle UcmNode::connect(TimeNs now, const ConnectRequest& request) {
   return static_cast<Handle>(*id);
 }
 
-void UcmNode::request_taken(Handle connection) { engine_.request_taken(id_of(connection)); }
+void UcmNode::request_taken(TimeNs now, Handle connection) { engine_.request_taken(now, id_of(connection)); }
 
 void UcmNode::set_user(Handle connection, std::uint64_t user) { engine_.set_user(id_of(connection), user); }
 

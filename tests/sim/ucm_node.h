@@ -16,7 +16,7 @@ class UcmNode final : public Node {
   Handle listen(std::uint16_t port, std::uint32_t backlog, std::uint64_t user) override;
   void close_listener(TimeNs now, Handle listener) override;
   Handle connect(TimeNs now, const ConnectRequest& request) override;
-  void request_taken(Handle connection) override;
+  void request_taken(TimeNs now, Handle connection) override;
   void set_user(Handle connection, std::uint64_t user) override;
   bool accept(TimeNs now, Handle connection, std::uint32_t qpn, std::uint64_t note) override;
   bool reject(TimeNs now, Handle connection) override;

@@ -240,7 +240,7 @@ TEST_F(Active, BudgetFollowsThePacketLifetime) {
 
 TEST_F(Active, RepetitionsOfManyRequestsDoNotComeTogether) {  // field case 2.16
   std::set<TimeNs> moments;
-  for (std::uint32_t qpn = 1; qpn <= 100; ++qpn) {
+  for (std::uint32_t qpn = 1; qpn <= 30; ++qpn) {
     auto params = connect_params();
     params.params.qpn = qpn;
     ASSERT_TRUE(engine.connect(now, params));
@@ -252,9 +252,9 @@ TEST_F(Active, RepetitionsOfManyRequestsDoNotComeTogether) {  // field case 2.16
     moments.insert(now);
     engine.on_deadline(now);
   }
-  EXPECT_GT(moments.size(), 90u);
-  EXPECT_LT(*moments.begin(), start + 26 * kMillisecond);
-  EXPECT_GT(*moments.rbegin(), start + 38 * kMillisecond);
+  EXPECT_GT(moments.size(), 28u);
+  EXPECT_LT(*moments.begin(), start + 27 * kMillisecond);
+  EXPECT_GT(*moments.rbegin(), start + 37 * kMillisecond);
 }
 
 // The first wait at a peer that has answered is a few of its answer times.
@@ -435,8 +435,10 @@ TEST_F(Active, DestroyBeforeTheReplyWithdrawsTheRequest) {
 TEST_F(Active, CommIdsAndPsnsAreUnpredictableAndCarryTheShard) {
   Engine sharded({.random_key = {3, 4}, .shard = 0xb});
   std::vector<std::uint32_t> comm_ids;
-  for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(sharded.connect(now, connect_params()));
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    auto params = connect_params();
+    params.path.remote = wire::IpAddress::ipv4(0x0b000001 + i);
+    ASSERT_TRUE(sharded.connect(now, params));
     const auto m = *wire::Req::parse(Bytes(sharded.poll_packet()->mad).subspan(wire::MadHeader::kSize));
     EXPECT_EQ(m.local_comm_id >> 28, 0xbu);
     EXPECT_NE(m.local_comm_id & 0x0FFFFFFF, 0u);

@@ -191,7 +191,7 @@ TEST_P(Disconnect, HandleIsInvalidAfterDestroyAndNeverTheNextConnections) {
   EXPECT_EQ(engine.qp_parameters(old), std::nullopt);
   engine.disconnect(now, old);
   engine.destroy(now, old);
-  engine.request_taken(old);
+  engine.request_taken(now, old);
   engine.set_user(old, 1);
   EXPECT_EQ(engine.establish(now, old).error().code, EINVAL);
   EXPECT_EQ(engine.accept(now, old, accept_params()).error().code, EINVAL);

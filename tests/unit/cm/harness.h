@@ -215,13 +215,57 @@ class CmTest : public testing::Test {
     deliver(req());
     id = event().connection;
     engine.set_user(id, kUser);
-    engine.request_taken(id);
+    engine.request_taken(now, id);
   }
   void accept() {
     ASSERT_TRUE(engine.accept(now, id, accept_params()));
     own_comm_id = sent<wire::Rep>().local_comm_id;
   }
+  // Behind as many requests as may be under way to the peer; `others` are these.
+  void be_held() {
+    auto params = connect_params();
+    params.path.remote = kStranger;
+    const auto place = engine.connect(now, params);  // so that the one that is held comes first when timers are equal
+    ASSERT_TRUE(place);
+    for (std::uint32_t i = 0; i < 32; ++i) {
+      params = connect_params();
+      params.params.qpn = 1000 + i;
+      others.push_back(*engine.connect(now, params));
+    }
+    engine.destroy(now, *place);
+    drain();
+    id = *engine.connect(now, connect_params());
+    expect_silence();
+    // Its comm ID has not been on the wire yet.
+    Engine future = engine;
+    future.destroy(now, others.front());
+    (void)future.poll_packet();
+    const auto req = future.poll_packet();
+    ASSERT_TRUE(req);
+    own_comm_id = load_be32(&req->mad[wire::MadHeader::kSize]);
+  }
+  // Behind as many requests as the application may have unread; `others` are these.
+  void be_queued() {
+    listen(kDeliveredMax + 1);
+    for (std::uint32_t i = 1; i <= kDeliveredMax; ++i) {
+      auto m = req();
+      m.local_comm_id = i;
+      m.local_qpn = 1000 + i;
+      deliver(m);
+      others.push_back(event().connection);
+    }
+    deliver(req());
+    expect_silence();
+    Engine future = engine;
+    future.request_taken(now, others.front());
+    const auto reported = future.poll_event();
+    ASSERT_TRUE(reported);
+    id = reported->connection;
+    engine.set_user(id, kUser);
+  }
   void reach(State target, bool active) {
+    if (target == State::kReqHeld) return be_held();
+    if (target == State::kReqQueued) return be_queued();
     if (active) {
       connect();
       if (target == State::kReqSent) return;
@@ -265,6 +309,7 @@ class CmTest : public testing::Test {
   TimeNs now = 1'000'000'000'000;
   ListenerId listener{};
   ConnectionId id{};
+  std::vector<ConnectionId> others;
   std::uint32_t own_comm_id = 0;
 };
 

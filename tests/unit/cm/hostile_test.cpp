@@ -63,9 +63,9 @@ TEST_F(Hostile, ClassPortInfoGetIsEchoedAsUnsupported) {
 }
 
 TEST_F(Hostile, TimersAreHandledInBoundedPortions) {
-  for (int i = 0; i < 1000; ++i) {
+  for (std::uint32_t i = 0; i < 1000; ++i) {
     auto params = connect_params();
-    params.params.qpn = static_cast<std::uint32_t>(i);
+    params.path.remote = wire::IpAddress::ipv4(0x0b000001 + i);
     ASSERT_TRUE(engine.connect(now, params));
   }
   drain();
@@ -158,7 +158,7 @@ class Storm {
         engine_.destroy(now_, id);
         break;
       default:
-        engine_.request_taken(id);
+        engine_.request_taken(now_, id);
     }
   }
   std::uint32_t qpn() { return static_cast<std::uint32_t>(random_.below(12)); }

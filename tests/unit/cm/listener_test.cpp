@@ -140,8 +140,8 @@ TEST_F(Backlog, OverflowIsSilentAndARepetitionSucceedsOnceARequestIsTaken) {  //
   EXPECT_TRUE(packets().empty());
   EXPECT_EQ(engine.counters().backlog_full, 2u);
   EXPECT_EQ(engine.usage().connections, 4u);
-  engine.request_taken(waiting[1].connection);
-  engine.request_taken(waiting[1].connection);  // counts once
+  engine.request_taken(now, waiting[1].connection);
+  engine.request_taken(now, waiting[1].connection);  // counts once
   send_request(4);
   send_request(5);
   EXPECT_EQ(events().size(), 1u);
@@ -162,7 +162,7 @@ TEST_F(Backlog, ClosingRejectsWhatIsNotTakenAndKeepsWhatIs) {
   for (std::uint32_t i = 0; i < 4; ++i) send_request(i);
   const auto taken = engine.poll_event();
   ASSERT_TRUE(taken);
-  engine.request_taken(taken->connection);
+  engine.request_taken(now, taken->connection);
   engine.close_listener(now, listener);
   const auto list = packets();
   EXPECT_EQ(list.size(), 3u);

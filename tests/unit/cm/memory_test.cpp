@@ -24,7 +24,7 @@ class Lives {
                                                .params = {.qpn = qpn}});
     pump();
     const ConnectionId server = server_.poll_event()->connection;
-    server_.request_taken(server);
+    server_.request_taken(now_, server);
     (void)server_.accept(now_, server, {.ca_guid = kOwnGuid, .params = {.qpn = qpn}});
     pump();
     (void)client_.poll_event();

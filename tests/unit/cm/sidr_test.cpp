@@ -214,9 +214,11 @@ TEST_F(Sidr, ReplyFromAStrangerOrToAnotherRequestIsDropped) {
 TEST_F(Sidr, RequestIdsAndCommIdsAreOneSpaceWithTheShardOnTop) {
   engine = Engine({.random_key = {1, 2}, .shard = 9});
   std::set<std::uint32_t> ids;
-  for (int i = 0; i < 500; ++i) {
+  for (std::uint32_t i = 0; i < 500; ++i) {
     ids.insert(ask().request_id);
-    ASSERT_TRUE(engine.connect(now, CmTest::connect_params()));
+    auto params = CmTest::connect_params();
+    params.path.remote = wire::IpAddress::ipv4(0x0b000001 + i);
+    ASSERT_TRUE(engine.connect(now, params));
     ids.insert(sent<wire::Req>().local_comm_id);
   }
   EXPECT_EQ(ids.size(), 1000u);

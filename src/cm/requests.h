@@ -1,0 +1,72 @@
+// The requests that listeners have and that no application has read yet: who may wait, and who comes next. Requests of
+// one host come in order; hosts take turns, each with as many requests as make up one client (kRequestsPerTurn), so
+// that a client whose first queue was served gets the rest of them before the next client's first one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/random.h"
+#include "cm/path.h"
+#include "cm/slab.h"
+#include "cm/slab_list.h"
+#include "cm/slot_table.h"
+#include "wire/mad.h"
+
+namespace ucm::cm {
+
+class Requests {
+ public:
+  struct Request {
+    std::array<std::uint8_t, wire::kMadSize> mad{};  // the REQ
+    std::uint32_t slot = 0;                          // of its connection
+    std::uint32_t listener = 0;
+    std::uint32_t source = 0;  // while it waits
+    bool delivered = false;
+    Link link{};
+  };
+  // The requests of one host to one listener that wait.
+  struct Source {
+    Host host{};
+    std::uint32_t listener = 0;
+    std::uint32_t served = 0;  // in this turn
+    SlabList<Request> waiting{};
+    Link link{};
+  };
+  // What a listener has.
+  struct Queue {
+    SlabList<Source> sources{};     // in the order of their turns
+    SlabList<Request> delivered{};  // the application has the event, but has not read it
+    std::uint32_t waiting = 0;
+    std::size_t size() const { return waiting + delivered.size(); }
+  };
+  using Index = Slab<Request>::Index;
+  static constexpr Index kNone = Slab<Request>::kNone;
+
+  explicit Requests(const RandomKey& key) : key_(key) {}
+
+  // A host may fill half of what the others have left free, and can always have kRequestsPerSource.
+  bool has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path) const;
+  Index add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad);
+  // The next request for the application, which counts as delivered now; kNone when none waits or the application has
+  // enough to read (kDeliveredMax).
+  Index deliver_next(Queue& queue);
+  // The application has read it, or it is over.
+  void remove(Queue& queue, Index index);
+  // Any request of the listener, those that wait first; kNone when there is none.
+  Index any(const Queue& queue) const;
+
+  const Request& operator[](Index index) const { return requests_[index]; }
+  std::size_t size() const { return requests_.in_use(); }
+
+ private:
+  Slab<Source>::Index find_source(std::uint32_t listener, const Host& host) const;
+  void take_out(Queue& queue, Index index);
+
+  RandomKey key_;
+  Slab<Request> requests_;
+  Slab<Source> sources_;
+  SlotTable by_source_;
+};
+
+}  // namespace ucm::cm
