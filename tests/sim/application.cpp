@@ -280,19 +280,20 @@ void Applications::check_pair(std::size_t number) {
   }
 }
 
-// The node holds what its programs hold.
+// The node holds what its programs hold, and requests that they have not heard of yet.
 void Applications::check_node(NodeIndex node) {
   const Usage usage = simulator_.node(node).usage();
-  const Program& program = programs_[node];
-  const bool sound = usage.connections == program.live && usage.comm_ids == program.live &&
-                     usage.remote_ids == usage.remote_qps && usage.remote_ids <= program.live &&
-                     usage.messages <= program.live && usage.timers <= program.live;
+  const std::size_t live = programs_[node].live;
+  const bool sound = usage.connections >= live && usage.connections <= live + usage.requests &&
+                     usage.comm_ids == usage.connections && usage.remote_ids == usage.remote_qps &&
+                     usage.remote_ids <= usage.connections && usage.messages <= usage.connections &&
+                     usage.timers <= usage.connections;
   if (sound || !violation_.empty()) return;
   violation_ = "node " + std::to_string(node) + " holds " + std::to_string(usage.connections) + " connections, " +
                std::to_string(usage.comm_ids) + " comm IDs, " + std::to_string(usage.remote_ids) + "/" +
                std::to_string(usage.remote_qps) + " peers, " + std::to_string(usage.messages) + " messages, " +
-               std::to_string(usage.timers) + " timers for " + std::to_string(program.live) +
-               " ends of its programs, at " + std::to_string(simulator_.now()) + " ns";
+               std::to_string(usage.requests) + " requests, " + std::to_string(usage.timers) + " timers for " +
+               std::to_string(live) + " ends of its programs, at " + std::to_string(simulator_.now()) + " ns";
 }
 
 // Nothing is on its way any more: an end that waits would wait for ever.
@@ -336,11 +337,14 @@ void Applications::finish() {
     check_settled(i);
     if (!ends_[i].destroyed && !ends_[i].disconnected && !ends_[i].failed) violate(i, "does not know of the end");
   }
-  // Twice: a request that was under way may still arrive.
-  for (int round = 0; round < 2; ++round) {
+  // Requests that were under way, or waited behind others, may still come: until there are none.
+  const auto anything_live = [&] {
+    return std::any_of(programs_.begin(), programs_.end(), [](const auto& program) { return program.second.live > 0; });
+  };
+  do {
     for (std::size_t i = 0; i < ends_.size(); ++i) destroy(i);
     (void)simulator_.run(simulator_.now() + 2 * kLongestWithMra);
-  }
+  } while (anything_live());
   for (auto& [node, program] : programs_) {
     for (const Listening& l : program.listening) simulator_.node(node).close_listener(simulator_.now(), l.listener);
     if (simulator_.node(node).usage() != Usage{} && violation_.empty()) {

@@ -216,6 +216,8 @@ bool LinuxPeer::poll_packet(Packet& packet) {
 }
 
 Usage LinuxPeer::usage() const {
+  std::size_t untaken = 0;
+  for (const Listener& listener : listeners_) untaken += listener.untaken;
   return {.connections = ids_.size() - free_.size(),
           .listeners = static_cast<std::size_t>(
               std::count_if(listeners_.begin(), listeners_.end(), [](const Listener& l) { return l.open; })),
@@ -223,6 +225,7 @@ Usage LinuxPeer::usage() const {
           .remote_ids = by_remote_id_.size(),
           .remote_qps = by_remote_qp_.size(),
           .messages = 0,  // inside of the IDs
+          .requests = untaken,
           .timers = timers_.size()};
 }
 

@@ -69,6 +69,7 @@ struct Usage {
   std::size_t remote_ids = 0;
   std::size_t remote_qps = 0;
   std::size_t messages = 0;
+  std::size_t requests = 0;  // that no program has read; those it has not even heard of are connections, too
   std::size_t timers = 0;
   bool operator==(const Usage&) const = default;
 };

@@ -28,6 +28,7 @@ class Scenario {
     for (NodeIndex node = 0; node < nodes; ++node) add_node(node);
     if (once_in(4)) choose_bad_link();
     for (std::uint64_t i = 1 + choice_.below(30); i > 0; --i) plan_connect();
+    if (once_in(8)) plan_burst();
     for (std::uint64_t i = choice_.below(6); i > 0; --i) plan_accident();
     trace();
   }
@@ -125,7 +126,7 @@ class Scenario {
     b.rejects = once_in(10);
     b.destroys_when_over = !once_in(5);
     programs_.set_behaviour(node, b);
-    const auto backlog = static_cast<std::uint32_t>(1 + choice_.below(once_in(3) ? 3 : 64));
+    const auto backlog = static_cast<std::uint32_t>(1 + choice_.below(once_in(3) ? 3 : 256));
     programs_.listen(node, kPort, backlog);
     text_ << "node " << node << ": " << (options_.wrap || kind >= 2 ? "UCM" : "Linux, packet lifetime ");
     if (!options_.wrap && kind < 2) text_ << int{linux_config.packet_lifetime};
@@ -139,6 +140,20 @@ class Scenario {
     simulator_.after(below(kTroubleTime), [this, from, to, port] {
       if (simulator_.is_up(from)) programs_.connect(from, to, port);
     });
+  }
+
+  // Everybody wants to one server, at once.
+  void plan_burst() {
+    const NodeIndex to = any_node();
+    const TimeNs when = below(kTroubleTime);
+    const std::uint64_t connects = 20 + choice_.below(180);
+    text_ << connects << " connects to node " << to << " at " << when / kMillisecond << " ms\n";
+    for (std::uint64_t i = 0; i < connects; ++i) {
+      const NodeIndex from = any_node();
+      simulator_.after(when, [this, from, to] {
+        if (simulator_.is_up(from)) programs_.connect(from, to, kPort);
+      });
+    }
   }
 
   void plan_accident() {

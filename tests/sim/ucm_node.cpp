@@ -120,6 +120,7 @@ Usage UcmNode::usage() const {
           .remote_ids = usage.remote_ids,
           .remote_qps = usage.remote_qps,
           .messages = usage.exchanges,
+          .requests = usage.requests,
           .timers = usage.timers};
 }
 
