@@ -18,12 +18,25 @@ Event::Event(std::shared_ptr<Id> reported_on) : rdma_cm_event{}, reported_on_(st
 
 Event::~Event() { reported_on_->count_acknowledged(); }
 
-void Event::set_connection(const ipc::CmConnParam& connection) {
+std::uint8_t Event::keep_private_data(const ipc::CmConnParam& connection) {
   const std::size_t size = std::min<std::size_t>(connection.private_data_size, private_data_.size());
   std::copy_n(connection.private_data.begin(), size, private_data_.begin());
+  return static_cast<std::uint8_t>(size);
+}
+
+void Event::set_datagram(const ipc::CmConnParam& answer, const ibv_ah_attr& peer) {
+  rdma_ud_param& ud = param.ud;
+  ud.private_data_len = keep_private_data(answer);
+  ud.private_data = ud.private_data_len != 0 ? private_data_.data() : nullptr;
+  ud.ah_attr = peer;
+  ud.qp_num = answer.qp_num;
+  ud.qkey = answer.qkey;
+}
+
+void Event::set_connection(const ipc::CmConnParam& connection) {
   rdma_conn_param& conn = param.conn;
-  conn.private_data = size != 0 ? private_data_.data() : nullptr;
-  conn.private_data_len = static_cast<std::uint8_t>(size);
+  conn.private_data_len = keep_private_data(connection);
+  conn.private_data = conn.private_data_len != 0 ? private_data_.data() : nullptr;
   conn.responder_resources = connection.responder_resources;
   conn.initiator_depth = connection.initiator_depth;
   conn.flow_control = connection.flow_control;

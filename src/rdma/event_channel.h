@@ -36,8 +36,13 @@ class Event : public rdma_cm_event {
 
   // Connection parameters and private data as the event's `param`.
   void set_connection(const ipc::CmConnParam& connection);
+  // The same of a datagram service.
+  void set_datagram(const ipc::CmConnParam& answer, const ibv_ah_attr& peer);
 
  private:
+  // Returns the size.
+  std::uint8_t keep_private_data(const ipc::CmConnParam& connection);
+
   std::shared_ptr<Id> reported_on_;
   std::array<std::uint8_t, sizeof(ipc::CmConnParam::private_data)> private_data_;
 };

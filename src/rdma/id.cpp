@@ -182,9 +182,9 @@ void Id::set_phase(Phase phase) {
   phase_ = phase;
 }
 
-Result<void> Id::only_tcp() const {
-  if (ps == RDMA_PS_TCP && qp_type == IBV_QPT_RC) return {};
-  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP are supported");
+Result<void> Id::supported() const {
+  if (ps == RDMA_PS_TCP ? qp_type == IBV_QPT_RC : is_datagram()) return {};
+  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP and datagrams elsewhere are supported");
 }
 
 Result<void> Id::complete() {
@@ -214,7 +214,7 @@ Result<void> Id::bind_addr(const sockaddr* address) {
 }
 
 Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destination, int timeout_ms) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   const auto to = parse_address(destination);
   if (!to) return tl::unexpected(to.error());
   ipc::CmCommand resolve = command(ipc::CmCall::kResolveAddr);
@@ -231,7 +231,7 @@ Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destinatio
 }
 
 Result<void> Id::resolve_route(int timeout_ms) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   ipc::CmCommand resolve = command(ipc::CmCall::kResolveRoute);
   resolve.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
   if (auto reply = call_entering(Phase::kResolvingRoute, resolve); !reply) return tl::unexpected(reply.error());
@@ -239,7 +239,7 @@ Result<void> Id::resolve_route(int timeout_ms) {
 }
 
 Result<void> Id::listen(int backlog) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   ipc::CmCommand listen = command(ipc::CmCall::kListen);
   listen.backlog = backlog;
   const auto reply = call_entering(Phase::kListening, listen);
@@ -315,40 +315,74 @@ Result<void> Id::append_private_data(ipc::CmConnParam& out, std::span<const std:
   return {};
 }
 
-Result<void> Id::connect(const rdma_conn_param* param) {
-  if (auto supported = only_tcp(); !supported) return supported;
-  if (device_ == nullptr) return fail(EINVAL, "the address has not been resolved");
+Result<void> Id::describe_connection(const rdma_conn_param* param, ipc::CmConnParam& connection) {
   if (auto fits = check_depths(param); !fits) return fits;
-  auto connection = describe_qp(param);
-  if (!connection) return tl::unexpected(connection.error());
   const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
   const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
-  connection->responder_resources = most_resources ? device_->responder_resources_max : param->responder_resources;
-  connection->initiator_depth = most_depth ? device_->initiator_depth_max : param->initiator_depth;
-  if (auto fits = append_private_data(*connection, connect_data_); !fits) return fits;
+  auto described = describe_qp(param);
+  if (!described) return tl::unexpected(described.error());
+  connection = *described;
+  connection.responder_resources = most_resources ? device_->responder_resources_max : param->responder_resources;
+  connection.initiator_depth = most_depth ? device_->initiator_depth_max : param->initiator_depth;
+  const std::lock_guard qp_lock(qp_mutex_);
+  const std::lock_guard lock(mutex_);
+  if (qp != nullptr && ibv_query_ece(qp, &local_ece_) != 0) local_ece_ = ibv_ece{};
+  connection.ece_vendor_id = local_ece_.vendor_id;
+  connection.ece_options = local_ece_.options;
+  qp_params_.responder_resources = connection.responder_resources;
+  qp_params_.initiator_depth = connection.initiator_depth;
+  return {};
+}
+
+Result<void> Id::connect(const rdma_conn_param* param) {
+  if (auto known = supported(); !known) return known;
+  if (device_ == nullptr) return fail(EINVAL, "the address has not been resolved");
+  ipc::CmCommand connect = command(ipc::CmCall::kConnect);
+  if (is_datagram()) {
+    const std::lock_guard lock(mutex_);
+    connect.conn.qkey = qkey_in_use_ ? RDMA_UDP_QKEY : 0;
+  } else if (auto described = describe_connection(param, connect.conn); !described) {
+    return described;
+  }
+  if (auto fits = append_private_data(connect.conn, connect_data_); !fits) return fits;
   if (param != nullptr && param->private_data != nullptr) {
     const auto* bytes = static_cast<const std::uint8_t*>(param->private_data);
-    if (auto fits = append_private_data(*connection, {bytes, param->private_data_len}); !fits) return fits;
+    if (auto fits = append_private_data(connect.conn, {bytes, param->private_data_len}); !fits) return fits;
   }
-  {
-    const std::lock_guard qp_lock(qp_mutex_);
-    const std::lock_guard lock(mutex_);
-    if (qp != nullptr && ibv_query_ece(qp, &local_ece_) != 0) local_ece_ = ibv_ece{};
-    connection->ece_vendor_id = local_ece_.vendor_id;
-    connection->ece_options = local_ece_.options;
-    qp_params_.responder_resources = connection->responder_resources;
-    qp_params_.initiator_depth = connection->initiator_depth;
-  }
-  ipc::CmCommand connect = command(ipc::CmCall::kConnect);
-  connect.conn = *connection;
   if (auto reply = call_entering(Phase::kConnecting, connect); !reply) return tl::unexpected(reply.error());
   return complete();
 }
 
+// The QP is ready for the peer when the answer leaves.
+Result<void> Id::prepare_connection(const rdma_conn_param* param, ipc::CmConnParam& connection) {
+  ibv_ece remote;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
+    const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
+    qp_params_.responder_resources = most_resources
+                                         ? std::min(qp_params_.responder_resources, device_->responder_resources_max)
+                                         : param->responder_resources;
+    qp_params_.initiator_depth =
+        most_depth ? std::min(qp_params_.initiator_depth, device_->initiator_depth_max) : param->initiator_depth;
+    connection.responder_resources = qp_params_.responder_resources;
+    connection.initiator_depth = qp_params_.initiator_depth;
+    remote = remote_ece_;
+  }
+  const std::lock_guard lock(qp_mutex_);
+  const auto ece = negotiate_ece(remote);
+  if (!ece) return tl::unexpected(ece.error());
+  connection.ece_vendor_id = ece->vendor_id;
+  connection.ece_options = ece->options;
+  return qp != nullptr ? ready_qp() : Result<void>{};
+}
+
 Result<void> Id::accept(const rdma_conn_param* param) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   if (device_ == nullptr) return fail(EINVAL, "not an ID of a connection request");
-  if (auto fits = check_depths(param); !fits) return fits;
+  if (!is_datagram()) {
+    if (auto fits = check_depths(param); !fits) return fits;
+  }
   auto connection = describe_qp(param);
   if (!connection) return tl::unexpected(connection.error());
   if (param != nullptr && param->private_data != nullptr) {
@@ -357,41 +391,27 @@ Result<void> Id::accept(const rdma_conn_param* param) {
     const std::size_t size = std::min<std::size_t>(param->private_data_len, connection->private_data.size());
     if (auto fits = append_private_data(*connection, {bytes, size}); !fits) return fits;
   }
-  ibv_ece remote;
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kRequested) return fail(EINVAL, std::string("cannot accept: ") + rules_of(phase_).name);
-    const bool most_resources = param == nullptr || param->responder_resources == RDMA_MAX_RESP_RES;
-    const bool most_depth = param == nullptr || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
-    qp_params_.responder_resources = most_resources
-                                         ? std::min(qp_params_.responder_resources, device_->responder_resources_max)
-                                         : param->responder_resources;
-    qp_params_.initiator_depth =
-        most_depth ? std::min(qp_params_.initiator_depth, device_->initiator_depth_max) : param->initiator_depth;
-    connection->responder_resources = qp_params_.responder_resources;
-    connection->initiator_depth = qp_params_.initiator_depth;
-    remote = remote_ece_;
   }
-  auto accepted = [&]() -> Result<void> {
-    const std::lock_guard lock(qp_mutex_);
-    const auto ece = negotiate_ece(remote);
-    if (!ece) return tl::unexpected(ece.error());
-    connection->ece_vendor_id = ece->vendor_id;
-    connection->ece_options = ece->options;
-    return qp != nullptr ? ready_qp() : Result<void>{};
-  }();
-  if (!accepted) return accepted;
+  if (is_datagram()) {
+    connection->qkey = RDMA_UDP_QKEY;
+  } else if (auto prepared = prepare_connection(param, *connection); !prepared) {
+    return prepared;
+  }
   ipc::CmCommand accept = command(ipc::CmCall::kAccept);
   accept.conn = *connection;
-  if (auto reply = call_entering(Phase::kAccepting, accept); !reply) {
+  if (auto reply = call_entering(is_datagram() ? Phase::kEstablished : Phase::kAccepting, accept); !reply) {
     fail_qp();
     return tl::unexpected(reply.error());
   }
-  return complete();
+  // The answer to a datagram request is the end of it.
+  return is_datagram() ? Result<void>{} : complete();
 }
 
 Result<void> Id::reject(std::uint16_t reason, const void* private_data, std::uint8_t size) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   ipc::CmCommand reject = command(ipc::CmCall::kReject);
   reject.conn.reject_reason = reason;
   if (private_data != nullptr) {
@@ -420,8 +440,12 @@ Result<void> Id::notify(ibv_event_type event_type) {
 }
 
 Result<void> Id::disconnect() {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   fail_qp();
+  if (is_datagram()) {
+    if (auto reply = call(command(ipc::CmCall::kDisconnect)); !reply) return tl::unexpected(reply.error());
+    return {};
+  }
   Phase next;
   {
     const std::lock_guard lock(mutex_);

@@ -90,11 +90,16 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   // The same, being in `next` meanwhile; back in the phase before when the node refuses.
   Result<ipc::CmReply> call_entering(Phase next, const ipc::CmCommand& command);
   void set_phase(Phase phase);
-  Result<void> only_tcp() const;
+  bool is_datagram() const { return qp_type == IBV_QPT_UD; }
+  Result<void> supported() const;
   // A synchronous ID waits for its event; others are done.
   Result<void> complete();
   void release_held_event();
   void wait_until_acknowledged();
+
+  // The parts of connect() and accept() that differ.
+  Result<void> describe_connection(const rdma_conn_param* param, ipc::CmConnParam& connection);
+  Result<void> prepare_connection(const rdma_conn_param* param, ipc::CmConnParam& connection);
 
   // What is known of the connection.
   Result<void> attach_device(std::uint32_t ifindex);
@@ -108,12 +113,14 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   bool process_request(const ipc::CmEvent& cause, Event& told);
   Result<std::shared_ptr<Id>> adopt(const ipc::CmEvent& request);
   void process_response(const ipc::CmEvent& cause, Event& told);
+  void process_datagram_answer(const ipc::CmEvent& cause, Event& told);
   Result<void> connect_qp();
   bool process_end(Event& told);
 
   // QP transitions; with qp_mutex_ held unless said otherwise.
   Result<void> modify_qp(ibv_qp& target, ibv_qp_state state);
   Result<void> ready_qp();
+  Result<void> ready_datagram_qp(ibv_qp& target);
   void fail_qp();  // takes qp_mutex_; nothing without a QP
   Result<ConnectionFacts> facts();
   Result<void> create_cqs(ibv_qp_init_attr_ex& attributes);
@@ -136,6 +143,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   ipc::CmPath path_;
   ipc::CmQpParams qp_params_;
   std::optional<std::uint8_t> ack_timeout_;
+  bool qkey_in_use_ = false;  // the program, or the library, has asked for UD attributes
   ibv_ece local_ece_{};
   ibv_ece remote_ece_{};
   ibv_sa_path_rec path_record_{};

@@ -7,7 +7,9 @@ namespace ucm::rdma {
 
 std::optional<ipc::CmEventType> Id::event_when_node_lost() {
   const std::lock_guard lock(mutex_);
-  const ipc::CmEventType type = rules_of(phase_).when_node_lost;
+  // With datagrams nothing ends but the device.
+  const bool settled = is_datagram() && phase_ == Phase::kEstablished;
+  const ipc::CmEventType type = settled ? ipc::CmEventType::kDeviceRemoval : rules_of(phase_).when_node_lost;
   const bool nothing_lost = verbs == nullptr && phase_ != Phase::kListening;
   if (type == ipc::CmEventType::kDeviceRemoval && nothing_lost) return std::nullopt;
   return type;
@@ -28,9 +30,12 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       set_addresses(cause.path);
       set_phase(Phase::kAddressResolved);
       return true;
-    case ipc::CmEventType::kAddrError:
-      set_phase(Phase::kBound);
+    case ipc::CmEventType::kAddrError: {
+      // A datagram service may answer with a Q_Key that cannot be used.
+      const std::lock_guard lock(mutex_);
+      phase_ = phase_ == Phase::kConnecting ? Phase::kClosed : Phase::kBound;
       return true;
+    }
     case ipc::CmEventType::kRouteResolved:
       set_route(cause.path);
       set_phase(Phase::kRouteResolved);
@@ -46,12 +51,15 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       return true;
     case ipc::CmEventType::kEstablished:
       set_phase(Phase::kEstablished);
+      if (is_datagram()) process_datagram_answer(cause, told);
       return true;
     case ipc::CmEventType::kRejected:
       told.set_connection(cause.conn);
       return process_end(told);
-    case ipc::CmEventType::kConnectError:
     case ipc::CmEventType::kUnreachable:
+      if (is_datagram()) told.set_datagram(cause.conn, {});
+      return process_end(told);
+    case ipc::CmEventType::kConnectError:
     case ipc::CmEventType::kDisconnected:
       return process_end(told);
     case ipc::CmEventType::kDeviceRemoval:
@@ -67,7 +75,7 @@ bool Id::process_request(const ipc::CmEvent& cause, Event& told) {
   if (!adopted) return false;
   told.id = adopted->get();
   told.listen_id = this;
-  told.set_connection(cause.conn);
+  is_datagram() ? told.set_datagram(cause.conn, {}) : told.set_connection(cause.conn);
   return true;
 }
 
@@ -77,7 +85,8 @@ Result<std::shared_ptr<Id>> Id::adopt(const ipc::CmEvent& request) {
   child->phase_ = Phase::kRequested;
   child->qp_params_ = request.qp;
   child->remote_ece_ = ibv_ece{request.conn.ece_vendor_id, request.conn.ece_options, 0};
-  child->set_route(request.path);
+  // A datagram request tells no route.  // Linux: same
+  is_datagram() ? child->set_addresses(request.path) : child->set_route(request.path);
   // The request may have been withdrawn, or the listener destroyed, while the event waited.
   Result<void> usable = child->attach_device(request.path.ifindex);
   if (usable) {
@@ -118,6 +127,19 @@ void Id::process_response(const ipc::CmEvent& cause, Event& told) {
   const std::lock_guard lock(mutex_);
   phase_ = Phase::kClosed;
   connect_failed_ = true;
+}
+
+void Id::process_datagram_answer(const ipc::CmEvent& cause, Event& told) {
+  {
+    const std::lock_guard lock(mutex_);
+    qp_params_.dest_known = 1;
+  }
+  const auto known = facts();
+  if (known) return told.set_datagram(cause.conn, address_of_peer(*known));
+  // The own address has gone.
+  told.event = RDMA_CM_EVENT_ADDR_ERROR;
+  told.status = -known.error().code;
+  set_phase(Phase::kClosed);
 }
 
 Result<void> Id::connect_qp() {

@@ -28,6 +28,7 @@ Result<ConnectionFacts> Id::facts() {
     facts.path = path_;
     facts.qp = qp_params_;
     facts.ack_timeout = ack_timeout_;
+    facts.is_datagram = is_datagram();
   }
   if (device == nullptr) return fail(EINVAL, "the ID is not bound to a device");
   if (facts.qp.dest_known) {
@@ -44,6 +45,8 @@ Result<int> Id::init_qp_attributes(ibv_qp_attr& attributes) {
   if (!known) return tl::unexpected(known.error());
   const auto mask = qp_attributes_for(*known, state, attributes);
   if (!mask) return fail(EINVAL, std::string("no attributes for this state: ") + rules_of(known->phase).name);
+  const std::lock_guard lock(mutex_);
+  qkey_in_use_ = is_datagram();
   return *mask;
 }
 
@@ -61,6 +64,18 @@ Result<void> Id::ready_qp() {
     if (auto modified = modify_qp(*qp, state); !modified) return modified;
   }
   return {};
+}
+
+// Datagrams need no peer: the QP can be used at once.
+Result<void> Id::ready_datagram_qp(ibv_qp& target) {
+  if (auto modified = modify_qp(target, IBV_QPS_INIT); !modified) return modified;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  if (auto modified = checked(ibv_modify_qp(&target, &attributes, IBV_QP_STATE), "the QP cannot receive"); !modified) {
+    return modified;
+  }
+  attributes.qp_state = IBV_QPS_RTS;
+  return checked(ibv_modify_qp(&target, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN), "the QP cannot send");
 }
 
 void Id::fail_qp() {
@@ -103,8 +118,8 @@ void Id::destroy_cqs() {
 }
 
 Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
-  if (auto supported = only_tcp(); !supported) return supported;
-  if (attributes.qp_type != IBV_QPT_RC) return fail(EOPNOTSUPP, "only IBV_QPT_RC is supported");
+  if (auto known = supported(); !known) return known;
+  if (attributes.qp_type != qp_type) return fail(EINVAL, "the QP's type is not the ID's");
   const std::lock_guard lock(qp_mutex_);
   if (qp != nullptr) return fail(EINVAL, "the ID has a QP already");
   if (device_ == nullptr) return fail(EINVAL, "the ID is not bound to a device");
@@ -123,7 +138,7 @@ Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
     destroy_cqs();
     return fail(error, std::string("the QP cannot be created: ") + std::strerror(error));
   }
-  if (auto ready = modify_qp(*created, IBV_QPS_INIT); !ready) {
+  if (auto ready = is_datagram() ? ready_datagram_qp(*created) : modify_qp(*created, IBV_QPS_INIT); !ready) {
     ibv_destroy_qp(created);
     destroy_cqs();
     return ready;
@@ -141,7 +156,7 @@ void Id::destroy_qp() {
 }
 
 Result<void> Id::create_srq(ibv_srq_init_attr_ex& attributes) {
-  if (auto supported = only_tcp(); !supported) return supported;
+  if (auto known = supported(); !known) return known;
   if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return fail(EINVAL, "the SRQ type is missing");
   if (attributes.srq_type != IBV_SRQT_BASIC) return fail(EOPNOTSUPP, "only IBV_SRQT_BASIC is supported");
   const std::lock_guard lock(qp_mutex_);

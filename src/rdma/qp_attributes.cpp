@@ -1,11 +1,14 @@
 #include "rdma/qp_attributes.h"
 
+#include <rdma/rdma_cma.h>
+
 #include "rdma/convert.h"
 
 namespace ucm::rdma {
 namespace {
 
 constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kDatagramMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kRtsMask =
@@ -25,14 +28,7 @@ int fill_init(const ConnectionFacts& facts, bool connected, ibv_qp_attr& attribu
 
 int fill_rtr(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.ah_attr.is_global = 1;
-  attributes.ah_attr.grh.dgid = gid_of(facts.path.remote);
-  attributes.ah_attr.grh.sgid_index = facts.sgid_index;
-  attributes.ah_attr.grh.hop_limit = facts.path.hop_limit;
-  attributes.ah_attr.grh.traffic_class = facts.path.traffic_class;
-  attributes.ah_attr.grh.flow_label = facts.path.flow_label;
-  attributes.ah_attr.sl = facts.path.sl;
-  attributes.ah_attr.port_num = facts.port_num;
+  attributes.ah_attr = address_of_peer(facts);
   attributes.path_mtu = static_cast<ibv_mtu>(facts.qp.path_mtu);
   attributes.dest_qp_num = facts.qp.dest_qpn;
   attributes.rq_psn = facts.qp.rq_psn;
@@ -51,11 +47,32 @@ int fill_rts(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
   return kRtsMask;
 }
 
+int fill_datagram(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
+  attributes.qp_state = state;
+  attributes.port_num = facts.port_num;
+  attributes.qkey = RDMA_UDP_QKEY;
+  return kDatagramMask;
+}
+
 }  // namespace
+
+ibv_ah_attr address_of_peer(const ConnectionFacts& facts) {
+  ibv_ah_attr address{};
+  address.is_global = 1;
+  address.grh.dgid = gid_of(facts.path.remote);
+  address.grh.sgid_index = facts.sgid_index;
+  address.grh.hop_limit = facts.path.hop_limit;
+  address.grh.traffic_class = facts.path.traffic_class;
+  address.grh.flow_label = facts.path.flow_label;
+  address.sl = facts.path.sl;
+  address.port_num = facts.port_num;
+  return address;
+}
 
 std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
   if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return std::nullopt;
   attributes = ibv_qp_attr{};
+  if (facts.is_datagram) return fill_datagram(facts, state, attributes);
   switch (rules_of(facts.phase).attributes) {
     case KnownAttributes::kNothing:
       return std::nullopt;

@@ -20,10 +20,14 @@ struct ConnectionFacts {
   std::optional<std::uint8_t> ack_timeout;  // RDMA_OPTION_ID_ACK_TIMEOUT
   std::uint8_t sgid_index = 0;
   std::uint8_t port_num = 1;
+  bool is_datagram = false;
 };
 
+// The peer, for a QP or an address handle. `facts.qp.dest_known` is set.
+ibv_ah_attr address_of_peer(const ConnectionFacts& facts);
+
 // Fills `attributes` (cleared first) for the transition to `state` and returns the mask; nullopt when the phase does
-// not allow it or the state is not INIT, RTR or RTS.
+// not allow it or the state is not INIT, RTR or RTS. For datagrams those of INIT, in every phase.  // Linux: same
 std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes);
 
 }  // namespace ucm::rdma

@@ -8,6 +8,7 @@ from lab import PATHS, Failure, Lab, Path
 
 RPING_PORT = 7174
 CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
+UDADDY_PORT = 7174
 
 # What a size-and-count run may take at most. Normal is one second or two; sanitizers multiply it.
 RUN_S = 90.0
@@ -50,6 +51,17 @@ def finish_rping(client, count: int) -> None:
 def ucmatose(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
     server, client = pair(lab, path, ["ucmatose", "-b", path.bind_address, *options],
                           ["ucmatose", "-s", path.address, *options], CMATOSE_PORT, user, **rest)
+    for program in (client, server):
+        output = program.succeed(timeout_s)
+        for line in ("data transfers complete", "test complete", "return status 0"):
+            if line not in output:
+                raise Failure(f"{program.title}: did not print '{line}'")
+
+
+def udaddy(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
+    """Datagrams there and back to as many services as -c says, none of which may get lost."""
+    server, client = pair(lab, path, ["udaddy", "-b", path.bind_address, *options],
+                          ["udaddy", "-s", path.address, *options], UDADDY_PORT, user, **rest)
     for program in (client, server):
         output = program.succeed(timeout_s)
         for line in ("data transfers complete", "test complete", "return status 0"):

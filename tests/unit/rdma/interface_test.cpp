@@ -33,8 +33,8 @@ TEST_F(InterfaceTest, PortSpacesDecideTheQpType) {
   expect_errno(rdma_create_id(channel_, &id, nullptr, static_cast<rdma_port_space>(0x100)), EINVAL);
 }
 
-TEST_F(InterfaceTest, OnlyReliableConnectionsGoBeyondBinding) {
-  rdma_cm_id* id = make_id(RDMA_PS_UDP);
+TEST_F(InterfaceTest, AConnectionOutsideTheTcpPortSpaceGoesNoFurtherThanBinding) {
+  rdma_cm_id* id = make_id(RDMA_PS_IB);
   sockaddr_in address = ipv4("10.0.0.1", 0);
   EXPECT_EQ(rdma_bind_addr(id, generic(address)), 0);
   ibv_qp_init_attr attributes = qp_attributes();
@@ -43,6 +43,12 @@ TEST_F(InterfaceTest, OnlyReliableConnectionsGoBeyondBinding) {
   expect_errno(rdma_connect(id, nullptr), EOPNOTSUPP);
   expect_errno(rdma_accept(id, nullptr), EOPNOTSUPP);
   expect_errno(rdma_create_qp(id, nullptr, &attributes), EOPNOTSUPP);
+  rdma_destroy_id(id);
+}
+
+TEST_F(InterfaceTest, MulticastIsNotSupported) {
+  rdma_cm_id* id = make_id(RDMA_PS_UDP);
+  sockaddr_in address = ipv4("10.0.0.1", 0);
   expect_errno(rdma_join_multicast(id, generic(address), nullptr), EOPNOTSUPP);
   expect_errno(rdma_leave_multicast(id, generic(address)), EOPNOTSUPP);
   rdma_destroy_id(id);
