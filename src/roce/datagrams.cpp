@@ -76,7 +76,17 @@ std::uint64_t capacity_of(const Receive& receive) {
 
 bool Datagrams::has_output() const { return qp_.state() == QpState::kRts && !qp_.send_queue().sends().empty(); }
 
+// IBTA C10-93.1.1: a message that does not fit the port's MTU emits no packet, and that is no error.
+void Datagrams::skip_what_does_not_fit() {
+  while (has_output() && qp_.send_queue().sends().front().length > qp_.mtu()) {
+    ++core_.counters.datagrams_too_long;
+    qp_.complete_send(CompletionStatus::kSuccess);
+  }
+}
+
 std::size_t Datagrams::build_packet(wire::DatagramInfo& info, MutableBytes out) {
+  skip_what_does_not_fit();
+  if (!has_output()) return 0;
   const Send& send = qp_.send_queue().sends().front();
   const bool immediate = send.opcode == SendOpcode::kSendImm;
   PacketWriter writer(out);

@@ -21,12 +21,15 @@ class Datagrams {
   void start(std::uint32_t sq_psn) { psn_ = sq_psn; }
 
   bool has_output() const;
-  // Writes the oldest send as a packet, BTH to pad, with its addresses; 0 when the send failed locally.
+  // Writes the oldest send that fits the path MTU as a packet, BTH to pad, with its addresses; 0 when there is none, or
+  // it failed locally.
   std::size_t build_packet(wire::DatagramInfo& info, MutableBytes out);
   // What cannot be received (wrong Q_Key, no receive posted, too long for it) is dropped and counted.
   void on_packet(const wire::DatagramInfo& info, const Packet& packet);
 
  private:
+  void skip_what_does_not_fit();
+
   Core& core_;
   QueuePair& qp_;
   std::uint32_t psn_ = 0;

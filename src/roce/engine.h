@@ -241,6 +241,7 @@ struct Counters {
   std::uint64_t out_of_sequence = 0;
   std::uint64_t no_receive = 0;  // RNR NAK sent, or a UD message dropped
   std::uint64_t access_errors = 0;
+  std::uint64_t datagrams_too_long = 0;  // for the port: completed, not sent
 };
 
 class Engine {

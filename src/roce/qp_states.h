@@ -21,7 +21,7 @@ struct Transition {
 };
 
 // Every state may also go to RESET and to ERR, with no attributes. P_Key index and port are not held by this device.
-// The path MTU of a UD QP is the device's: a message may not be longer.
+// The path MTU of a UD QP is the port's, which its owner tells.
 inline constexpr std::array kTransitions = {
     Transition{QpState::kReset, QpState::kInit, {.required = kQpAccess}, {.required = kQpQkey}},
     Transition{QpState::kInit, QpState::kInit, {.optional = kQpAccess}, {.optional = kQpQkey}},

@@ -170,7 +170,7 @@ Result<void> QueuePair::post_send(const SendRequest& request, const AddressVecto
   if (unanswerable && sends(state()) && attributes_.max_rd_atomic == 0) {
     return fail(EINVAL, "the queue pair was set up without READs and atomics (initiator depth 0)");
   }
-  const Result<Send*> send = send_queue_.post(params_.type, request, datagram ? mtu() : kMessageMax);
+  const Result<Send*> send = send_queue_.post(params_.type, request, kMessageMax);
   if (!send) return tl::unexpected(send.error());
   if (datagram) (*send)->address = *destination;
   if (!sends(state())) flush_sends(send_queue_.sends().end_index(), CompletionStatus::kFlushed);

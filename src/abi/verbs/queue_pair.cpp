@@ -210,15 +210,20 @@ Result<void> modify(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   const bool leads_on =
       (mask & IBV_QP_STATE) != 0 && attributes.qp_state != IBV_QPS_RESET && attributes.qp_state != IBV_QPS_ERR;
   if (leads_on && software.lost()) return fail(EIO, "the node is gone");
-  const auto wanted = engine_attributes(*Context::from(qp.qp_base.context), attributes, mask);
+  Context& context = *Context::from(qp.qp_base.context);
+  auto wanted = engine_attributes(context, attributes, mask);
   if (!wanted) return tl::unexpected(wanted.error());
+  std::uint32_t wanted_mask = engine_mask(mask);
+  if (qp.qp_base.qp_type == IBV_QPT_UD && (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RTR) {
+    wanted->path_mtu = static_cast<std::uint8_t>(port_attributes(context.owner->snapshot()).active_mtu);
+    wanted_mask |= roce::kQpPathMtu;
+  }
   // Before the engine takes packets, so that none of the peer's is turned away.
   if ((mask & IBV_QP_DEST_QPN) != 0) {
     software.session().set_peer_qpn(qp.qp_base.qp_num, attributes.dest_qp_num);
   }
-  return software.execute([&](roce::Engine& engine, TimeNs now) {
-    return engine.modify_qp(now, qp.qp_base.qp_num, *wanted, engine_mask(mask));
-  });
+  return software.execute(
+      [&](roce::Engine& engine, TimeNs now) { return engine.modify_qp(now, qp.qp_base.qp_num, *wanted, wanted_mask); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -15,6 +16,7 @@ namespace {
 
 std::optional<net::FaultSpec> faults;
 std::atomic<bool> node_lost{false};
+std::atomic<std::uint32_t> mtu{65536};
 
 int lost_event() {
   static const int fd = eventfd(0, EFD_CLOEXEC);
@@ -52,7 +54,7 @@ class LoopbackSession final : public client::Session {
     host::Device device;
     device.ifindex = 1;
     device.interface_name = "lo";
-    device.mtu = 65536;
+    device.mtu = mtu;
     device.guid = 0x0200'00ff'fe00'0001;
     device.loopback = true;
     wire::IpAddress one;
@@ -86,6 +88,8 @@ class LoopbackSession final : public client::Session {
 };
 
 }  // namespace
+
+void set_mtu(std::uint32_t bytes) { mtu = bytes; }
 
 void set_faults(const net::FaultSpec& spec) { faults = spec; }
 

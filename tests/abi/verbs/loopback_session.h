@@ -1,7 +1,7 @@
 // A session without a node: one device `lo` with 127.0.0.1 and ::1, whose packets this process receives itself.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 
 #include "net/fault_port.h"
 
@@ -9,6 +9,9 @@ namespace ucm::testing {
 
 // Of packets received from now on; set before the first device is opened.
 void set_faults(const net::FaultSpec& faults);
+
+// Of the device, from its next update on.
+void set_mtu(std::uint32_t bytes);
 
 // The node "goes away".
 void lose_node();

@@ -154,6 +154,15 @@ inline int to_init(ibv_qp* qp) {
   return ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | kind);
 }
 
+inline void ready_for_datagrams(ibv_qp* qp) {
+  ASSERT_EQ(to_init(qp), 0);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+  attributes.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+}
+
 // INIT, RTR and RTS towards `remote_qpn`; retries are for a lossy network.
 inline void connect(ibv_qp* qp, std::uint32_t remote_qpn, std::uint8_t gid_index = 0) {
   ASSERT_EQ(to_init(qp), 0);

@@ -264,14 +264,7 @@ TEST_F(Device, AContextOpenedBeforeAForkServesTheChild) {
 TEST_F(Ud, ADatagramCarriesItsGrhAndCanBeAnswered) {
   Side a(pd_, IBV_QPT_UD);
   Side b(pd_, IBV_QPT_UD);
-  for (ibv_qp* const qp : {a.qp, b.qp}) {
-    ASSERT_EQ(to_init(qp), 0);
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
-    attributes.qp_state = IBV_QPS_RTS;
-    ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-  }
+  for (ibv_qp* const qp : {a.qp, b.qp}) ready_for_datagrams(qp);
   a.fill(3);
   for (const std::uint8_t gid_index : {std::uint8_t{0}, std::uint8_t{1}}) {
     ibv_ah_attr route = route_to(context_, gid_index);
@@ -301,6 +294,37 @@ TEST_F(Ud, ADatagramCarriesItsGrhAndCanBeAnswered) {
     EXPECT_EQ(ibv_destroy_ah(answer), 0);
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
   }
+}
+
+// IBTA C10-93.1.1
+TEST_F(Ud, AMessageLongerThanThePortsMtuCompletesAndIsNotSent) {
+  ibv_port_attr port{};
+  const auto wait_for_mtu = [&](std::uint32_t bytes, ibv_mtu code) {
+    set_mtu(bytes);
+    while (ibv_query_port(context_, 1, &port) == 0 && port.active_mtu != code) std::this_thread::yield();
+  };
+  wait_for_mtu(1500, IBV_MTU_1024);
+  Side a(pd_, IBV_QPT_UD);
+  ready_for_datagrams(a.qp);
+  ibv_ah_attr route = route_to(context_, 0);
+  ibv_ah* const ah = ibv_create_ah(pd_, &route);
+  const auto send_to_itself = [&](std::uint64_t id, std::size_t length) {
+    return a.post_send(id, IBV_WR_SEND, 0, length, [&](ibv_send_wr& request) {
+      request.wr.ud = {.ah = ah, .remote_qpn = a.qp->qp_num, .remote_qkey = kQkey};
+    });
+  };
+  ASSERT_EQ(a.post_recv(1, 4096, 4096), 0);
+  ASSERT_EQ(send_to_itself(2, 1025), 0);
+  ASSERT_EQ(send_to_itself(3, 1024), 0);
+  std::uint32_t received = 0;
+  for (int i = 0; i < 3; ++i) {
+    const ibv_wc completion = a.await();
+    EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
+    if (completion.wr_id == 1) received = completion.byte_len;
+  }
+  EXPECT_EQ(received, 1024u + 40u);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  wait_for_mtu(65536, IBV_MTU_4096);
 }
 
 TEST_F(Srq, FeedsItsQueuePairAndTellsItsLimit) {
