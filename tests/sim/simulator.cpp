@@ -195,7 +195,10 @@ void Simulator::settle(NodeIndex node) {
   ++hosts_[node].depth;
   Packet packet;
   Event event;
-  while (is_up(node) && hosts_[node].node->poll_packet(packet)) send(node, packet);
+  while (is_up(node) && hosts_[node].node->poll_packet(packet)) {
+    hosts_[node].busy_until = std::max(hosts_[node].busy_until, now_) + hosts_[node].cpu.packet_cost;
+    send(node, packet);
+  }
   while (is_up(node) && hosts_[node].node->poll_event(event)) {
     if (on_event) on_event(node, event);
   }
@@ -235,6 +238,10 @@ bool Simulator::run(TimeNs end) {
       continue;
     }
     const NodeIndex node = deadlines_.pop();
+    if (hosts_[node].busy_until > now_) {
+      deadlines_.set(static_cast<DeadlineHeap::Key>(node), hosts_[node].busy_until);
+      continue;
+    }
     hosts_[node].node->on_deadline(now_);
     settle(node);
   }

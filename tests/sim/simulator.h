@@ -39,10 +39,10 @@ struct LinkOptions {
   std::uint64_t duplicate_mask = 0;
 };
 
-// The host's work on a packet, one after the other.
+// The host's one processor: packets, those it sends and those it receives, take their time one after the other.
 struct Cpu {
   TimeNs packet_cost = 0;
-  std::size_t queue_max = 4096;  // what arrives beyond is dropped
+  std::size_t queue_max = 4096;  // of those received; what arrives beyond is dropped
 };
 
 // A packet as it was sent.
