@@ -53,6 +53,8 @@ def scenarios(paths: dict[str, lab.Path]):
     yield "rping -q", "the same with a queue pair of its own", rping(first, 1000, 500)
     yield "ucmatose", "500 connections, 50 messages of 4 KiB on each", lambda space: programs.ucmatose(
         space, last, "-c", "500", "-C", "50", "-S", "4096")
+    yield "udaddy", "64 datagram services, 10 messages each way", lambda space: programs.udaddy(
+        space, first, "-c", "64", "-C", "10", "-S", "1024")
     yield "cmtime", "1,000 connections at once, each step timed", cmtime
     yield "rdma_client", "one message there and one back", lambda space: programs.rdma_client(space, last)
 

@@ -48,9 +48,9 @@ struct DestroyId {
 };
 using IdPointer = std::unique_ptr<rdma_cm_id, DestroyId>;
 
-inline IdPointer make_id(const Channel& channel) {
+inline IdPointer make_id(const Channel& channel, rdma_port_space port_space = RDMA_PS_TCP) {
   rdma_cm_id* id = nullptr;
-  succeed(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
+  succeed(rdma_create_id(channel.get(), &id, nullptr, port_space), "rdma_create_id");
   return IdPointer(id);
 }
 
@@ -104,7 +104,7 @@ inline void resolve(const Channel& channel, rdma_cm_id* id, Address to) {
 inline void create_qp(rdma_cm_id* id) {
   ibv_qp_init_attr attributes{};
   attributes.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
-  attributes.qp_type = IBV_QPT_RC;
+  attributes.qp_type = id->qp_type;
   attributes.sq_sig_all = 1;
   succeed(rdma_create_qp(id, nullptr, &attributes), "rdma_create_qp");
 }

@@ -1,5 +1,6 @@
-"""Our own programs: the errors of the API, and connections from many threads."""
+"""Our own programs: the errors of the API, connections from many threads, datagram services."""
 
+from faults import FAULTS
 from lab import PATHS, Lab
 
 RUN_S = 90.0
@@ -16,6 +17,11 @@ def threads(lab: Lab, kind: str, *options: str):
     lab.ucm_run(path.server, lab.executable("cm_threads"), path.bind_address, "8", "25", options=options).succeed(RUN_S)
 
 
+def datagrams(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("cm_datagrams"), path.bind_address, "64", options=options).succeed(RUN_S)
+
+
 def case(function, *arguments):
     def run(lab: Lab):
         function(lab, *arguments)
@@ -26,4 +32,7 @@ def case(function, *arguments):
 
 CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}
 CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
+CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}
+CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")
+CASES["datagrams.bad_network"] = case(datagrams, "own", *FAULTS)
 CASES["threads.embedded"] = case(threads, "loopback4", "--embedded")

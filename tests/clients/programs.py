@@ -59,7 +59,7 @@ def ucmatose(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s:
 
 
 def udaddy(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
-    """Datagrams there and back to as many services as -c says, none of which may get lost."""
+    """Datagrams to as many services as -c says, and back; the network must not lose any."""
     server, client = pair(lab, path, ["udaddy", "-b", path.bind_address, *options],
                           ["udaddy", "-s", path.address, *options], UDADDY_PORT, user, **rest)
     for program in (client, server):
@@ -123,6 +123,12 @@ def ucmatose_migrate(lab: Lab, path: Path, user: str):
     ucmatose(lab, path, "-c", "20", "-C", "10", "-m", user=user)
 
 
+def udaddy_many(lab: Lab, path: Path, user: str):
+    udaddy(lab, path, "-c", "10", "-C", "10", "-S", "1024", user=user)
+    udaddy(lab, path, "-c", "64", "-C", "1", "-S", "1", user=user)
+    udaddy(lab, path, "-p", "0x0002", "-C", "1", user=user)  # RDMA_PS_IPOIB
+
+
 def cmtime_many(lab: Lab, path: Path, user: str):
     print(cmtime(lab, path, "-c", "1000", user=user))
 
@@ -135,6 +141,7 @@ def everything_small(lab: Lab, path: Path, user: str):
     ucmatose(lab, path, "-c", "20", "-C", "10", "-S", "4096", user=user)
     ucmatose(lab, path, "-c", "5", "-m", user=user)
     cmtime(lab, path, "-c", "50", user=user)
+    udaddy(lab, path, "-c", "4", "-C", "4", "-S", "1000", user=user)
     rdma_client(lab, path, user=user)
 
 
@@ -159,7 +166,7 @@ CASES = {}
 for kind in PATHS:
     for user in ("root", "user"):
         for name, function in (("rping", rping_sizes), ("rping_many", rping_many), ("ucmatose", ucmatose_many),
-                               ("ucmatose_migrate", ucmatose_migrate), ("cmtime", cmtime_many),
+                               ("ucmatose_migrate", ucmatose_migrate), ("cmtime", cmtime_many), ("udaddy", udaddy_many),
                                ("rdma_client", rdma_client_case), ("small", everything_small)):
             case = on_path(function, kind, user)
             if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):

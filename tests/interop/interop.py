@@ -27,7 +27,7 @@ for module in (harness, matrix):
     CASES.update({f"{module.__name__}.{name}": case for name, case in module.CASES.items()})
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
-CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.cmtime.from_linux4",
+CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.", "matrix.cmtime.from_linux4",
         "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4")
 
 

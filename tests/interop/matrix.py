@@ -4,7 +4,7 @@ import functools
 
 from guest import PATHS, InteropLab
 from lab import Failure, Path, Program
-from programs import RUN_S, cmtime, pair, rdma_client, rping, rping_many, ucmatose
+from programs import RUN_S, cmtime, pair, rdma_client, rping, rping_many, ucmatose, udaddy
 
 PERFTEST_PORT = 18515
 PERFTEST_COUNT = 50
@@ -23,6 +23,11 @@ def rping_32(lab: InteropLab, path: Path):
 
 def ucmatose_100(lab: InteropLab, path: Path):
     ucmatose(lab, path, "-c", "100", "-C", "10", "-S", "4096")
+
+
+def udaddy_sizes(lab: InteropLab, path: Path):
+    udaddy(lab, path, "-c", "10", "-C", "10", "-S", "1024")
+    udaddy(lab, path, "-c", "1", "-C", "1", "-S", "1")
 
 
 def cmtime_100(lab: InteropLab, path: Path):
@@ -65,7 +70,7 @@ def on_path(function, kind: str):
     return case
 
 
-FUNCTIONS = {"rping": rping_sizes, "rping_32": rping_32, "ucmatose": ucmatose_100, "cmtime": cmtime_100,
+FUNCTIONS = {"rping": rping_sizes, "rping_32": rping_32, "ucmatose": ucmatose_100, "udaddy": udaddy_sizes, "cmtime": cmtime_100,
              "rdma_client": rdma_client_once}
 CASES = {f"{name}.{kind}": on_path(function, kind) for name, function in FUNCTIONS.items() for kind in PATHS}
 # With rdma_cm, Debian's perftest knows IPv4 only.

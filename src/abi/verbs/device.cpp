@@ -193,7 +193,8 @@ Result<wire::IpAddress> Device::gid(std::uint32_t index) {
 
 int Device::gid_index(const wire::IpAddress& address) {
   const host::Device now = snapshot();
-  const auto found = std::ranges::find(now.addresses, address, &host::DeviceAddress::address);
+  const auto found = std::ranges::find_if(
+      now.addresses, [&](const host::DeviceAddress& own) { return own.address.is_same_host(address); });
   return found == now.addresses.end() ? -1 : static_cast<int>(found - now.addresses.begin());
 }
 

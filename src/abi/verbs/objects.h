@@ -47,7 +47,7 @@ class Device : public DeviceHead {
   void update(const host::Device& found);
   // The GID at `index` as an address; EINVAL outside the table or where there is none.
   Result<wire::IpAddress> gid(std::uint32_t index);
-  // -1 when the device does not have the address.
+  // -1 when the device does not have the address. The loopback device lists one of 127.0.0.0/8 and has them all.
   int gid_index(const wire::IpAddress& address);
   std::uint32_t ifindex();
 
