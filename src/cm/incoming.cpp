@@ -109,7 +109,7 @@ void Engine::on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHead
     return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
   }
   const Listener& l = listeners_[listener];
-  if (!requests_.has_room(l.requests, listener, l.params.backlog, path)) {
+  if (!requests_.has_room(l.requests, listener, l.params.backlog, path, header)) {
     ++counters_.backlog_full;
     return;
   }

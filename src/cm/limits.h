@@ -34,6 +34,10 @@ inline constexpr std::size_t kDeliveredMax = 32;
 inline constexpr std::size_t kRequestsPerSource = 128;
 inline constexpr std::uint32_t kRequestsPerTurn = 64;
 
+// Hosts that share a listener's queue before it is closed to others: with Linux' backlog of 1024, each has room for the
+// 16 or so queues of one client.
+inline constexpr std::size_t kSourcesMax = 48;
+
 // The largest exponent taken from a peer's message, 65.5 s. It is the kernel's own largest (MRA); 31 would let one
 // packet hold state for hours.
 inline constexpr std::uint8_t kPeerTimeoutExponentMax = 24;

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "cm/limits.h"
+#include "cm/peers.h"
 
 namespace ucm::cm {
 
@@ -13,9 +14,12 @@ Slab<Requests::Source>::Index Requests::find_source(std::uint32_t listener, cons
   });
 }
 
-bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path) const {
+bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path,
+                        const wire::MadHeader& header) const {
   if (queue.size() >= backlog) return false;
   const auto source = find_source(listener, peer_host(path));
+  const bool crowded = queue.sources.size() >= kSourcesMax && queue.size() >= backlog / 2;
+  if (crowded && source == SlotTable::kNone && header.reserved == kUcmMark) return false;
   const std::size_t own = source == SlotTable::kNone ? 0 : sources_[source].waiting.size();
   return own < kRequestsPerSource || own < backlog - queue.size();
 }

@@ -45,8 +45,11 @@ class Requests {
 
   explicit Requests(const RandomKey& key) : key_(key) {}
 
-  // A host may fill half of what the others have left free, and can always have kRequestsPerSource.
-  bool has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path) const;
+  // A host may fill half of what the others have left free, and can always have kRequestsPerSource. When half of the
+  // backlog is taken by many hosts, a further UCM, which asks again within milliseconds, is not let in: few clients
+  // that get all of their queues are better than many that get some and give up. `header` is the request's.
+  bool has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path,
+                const wire::MadHeader& header) const;
   Index add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad);
   // The next request for the application, which counts as delivered now; kNone when none waits or the application has
   // enough to read (kDeliveredMax).

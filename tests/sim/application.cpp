@@ -215,6 +215,7 @@ void Applications::on_event(NodeIndex node, const Event& event) {
       break;
     case EventType::kDisconnected:
       end.disconnected = simulator_.now();
+      end.disconnect_status = event.status;
       if (end.disconnecting) check_time(number, "disconnect", *end.disconnecting);
       disconnect_after(number, behaviour.answer_delay);
       break;

@@ -45,6 +45,7 @@ struct End {
   std::optional<TimeNs> established;  // active: RTU sent; passive: event
   std::optional<TimeNs> disconnecting;
   std::optional<TimeNs> disconnected;
+  std::int32_t disconnect_status = 0;
   std::optional<TimeNs> failed;  // REJECTED or UNREACHABLE
   std::int32_t status = 0;       // of the last event
   bool accept_failed = false;    // the peer had given up

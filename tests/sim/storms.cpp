@@ -109,8 +109,7 @@ Storm disconnect_storm(Policy policy, const DisconnectStorm& storm) {
   Storm result;
   for (const std::size_t number : ends) {
     const End& end = cluster.programs.ends()[number];
-    const bool answered = end.disconnected &&
-                          std::find(end.events.begin(), end.events.end(), EventType::kDisconnected) != end.events.end();
+    const bool answered = end.disconnected && end.disconnect_status == 0;
     take(result, answered ? *end.disconnected : kNever, start);
   }
   result.complete = result.failed == 0;

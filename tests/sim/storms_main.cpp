@@ -26,7 +26,7 @@ void print(Report& report, const std::string& title, std::function<Storm(Policy)
   row("median", [](Storm& s) { return time_text(percentile(s.times, 50)); });
   row("p99", [](Storm& s) { return time_text(percentile(s.times, 99)); });
   row("longest", [](Storm& s) { return time_text(percentile(s.times, 100)); });
-  row("failed", [](Storm& s) { return std::to_string(s.failed); });
+  row("failed, or ended by a timeout", [](Storm& s) { return std::to_string(s.failed); });
   if (ucm.accepts != 0) {
     row("accepts that were of no use",
         [](Storm& s) { return number(100.0 * static_cast<double>(s.wasted) / static_cast<double>(s.accepts), " %"); });

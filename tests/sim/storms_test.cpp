@@ -46,18 +46,22 @@ TEST(Storm, RequestsToADeadAddressTimeOutAndNobodyElseWaits) {  // field case 2.
 }
 
 TEST(Storm, SlowServerServesEverybodyWithoutMuchUselessWork) {  // field case 2.04
-  const auto storm = slow_server(Policy::kUcm, {.start_spread = 10 * kMillisecond});
-  EXPECT_TRUE(storm.complete);
-  EXPECT_LT(storm.total, 15 * kSecond);
-  EXPECT_LT(wasted_per_cent(storm), 10);
+  for (const bool all_or_nothing : {false, true}) {
+    const auto storm = slow_server(Policy::kUcm, {.start_spread = 10 * kMillisecond, .all_or_nothing = all_or_nothing});
+    EXPECT_TRUE(storm.complete);
+    EXPECT_LT(storm.total, 15 * kSecond);
+    EXPECT_LT(wasted_per_cent(storm), 10);
+  }
 }
 
 // To the nanosecond at once: the withdrawals of one moment are more than a receive queue holds, and those lost are
 // requests that the server accepts in vain.
 TEST(Storm, SlowServerServesEverybodyThatComesAtOnce) {
-  const auto storm = slow_server(Policy::kUcm, {});
-  EXPECT_TRUE(storm.complete);
-  EXPECT_LT(storm.total, 15 * kSecond);
+  for (const bool all_or_nothing : {false, true}) {
+    const auto storm = slow_server(Policy::kUcm, {.all_or_nothing = all_or_nothing});
+    EXPECT_TRUE(storm.complete);
+    EXPECT_LT(storm.total, 15 * kSecond);
+  }
 }
 
 }  // namespace

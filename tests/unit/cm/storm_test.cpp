@@ -223,6 +223,30 @@ TEST_F(Queueing, OneHostLeavesRoomForTheOthers) {  // field case 6.06
   EXPECT_EQ(engine.usage().requests, before + 128);
 }
 
+TEST_F(Queueing, CrowdIsClosedToFurtherUcmsUntilSomebodyIsServed) {  // field case 2.04
+  listen(256);
+  for (std::uint32_t host = 1; host <= kSourcesMax + kDeliveredMax / 3 + 1; ++host) {
+    for (std::uint32_t i = 1; i <= 3; ++i) ask(host, i);
+  }
+  const std::size_t before = engine.usage().requests;
+  ASSERT_GE(before, 128u);
+  const auto ask_as_ucm = [&](std::uint32_t host, std::uint32_t number) {
+    auto m = req();
+    m.local_comm_id = m.local_qpn = number;
+    auto mad = mad_of(m);
+    store_be16(&mad[18], kUcmMark);
+    engine.on_packet(now, from(host), mad);
+    return engine.usage().requests;
+  };
+  EXPECT_EQ(ask_as_ucm(100, 1), before);              // comes again in a moment
+  EXPECT_EQ(ask_as_ucm(kSourcesMax, 9), before + 1);  // has something waiting: all of its queues
+  ask(101, 1);                                        // Linux: would come again after seconds
+  EXPECT_EQ(engine.usage().requests, before + 2);
+  while (read() != 0) {
+  }
+  EXPECT_EQ(ask_as_ucm(100, 1), 1u);
+}
+
 TEST_F(Queueing, SmallBacklogIsAllOfOneHostsIfItComesFirst) {
   listen(100);
   for (std::uint32_t i = 1; i <= 200; ++i) ask(1, i);
