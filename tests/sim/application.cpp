@@ -11,6 +11,8 @@ namespace {
 // them, and as any peer may once somebody has asked for patience.
 constexpr TimeNs kLongest = 16 * 6400 * kNanosecondsPerMillisecond;
 constexpr TimeNs kLongestWithMra = 16 * (65536 + 2048 + 2048 + 1024) * kNanosecondsPerMillisecond;
+// A corrupted message can ask a Linux peer for twice 2^23 ms between two sends.
+constexpr TimeNs kLongestWhenCorrupted = 16 * (TimeNs{2} << 23) * kNanosecondsPerMillisecond * 2;
 
 bool contains(const std::vector<EventType>& events, EventType type) {
   return std::find(events.begin(), events.end(), type) != events.end();
@@ -320,6 +322,7 @@ void Applications::check_agreement(std::size_t number) {
 }
 
 void Applications::finish() {
+  const TimeNs longest = 2 * (believes_messages ? kLongestWithMra : kLongestWhenCorrupted);
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     check_settled(i);
     check_agreement(i);
@@ -333,7 +336,7 @@ void Applications::finish() {
     if (!ends_[i].established) destroy(i);
   }
   for (std::size_t i = 0; i < ends_.size(); ++i) disconnect(i);
-  if (!simulator_.run(simulator_.now() + 2 * kLongestWithMra) && violation_.empty()) violation_ = "never at rest";
+  if (!simulator_.run(simulator_.now() + longest) && violation_.empty()) violation_ = "never at rest";
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     check_settled(i);
     if (!ends_[i].destroyed && !ends_[i].disconnected && !ends_[i].failed) violate(i, "does not know of the end");
@@ -344,7 +347,7 @@ void Applications::finish() {
   };
   do {
     for (std::size_t i = 0; i < ends_.size(); ++i) destroy(i);
-    (void)simulator_.run(simulator_.now() + 2 * kLongestWithMra);
+    (void)simulator_.run(simulator_.now() + longest);
   } while (anything_live());
   for (auto& [node, program] : programs_) {
     for (const Listening& l : program.listening) simulator_.node(node).close_listener(simulator_.now(), l.listener);
