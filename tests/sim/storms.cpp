@@ -13,7 +13,6 @@ constexpr TimeNs kMicrosecond = kNanosecondsPerMicrosecond;
 constexpr TimeNs kMillisecond = kNanosecondsPerMillisecond;
 constexpr TimeNs kSecond = kNanosecondsPerSecond;
 constexpr std::uint16_t kPort = 7174;
-constexpr auto kDeadAddress = wire::IpAddress::ipv4(0x0a4dffff);
 
 // What hosts are: a packet takes 2 us of the processor, and the receive queue is as long as Linux' for QP 1, or as what
 // a stock socket buffer holds.
