@@ -321,6 +321,12 @@ void Applications::check_agreement(std::size_t number) {
   if (!is_open(peer) && !peer.crashed) violate(number, "open, and its peer is not");
 }
 
+void Applications::check_answered(std::size_t number) {
+  const End& end = ends_[number];
+  if (!end.peer || !believes_messages || !simulator_.node(ends_[*end.peer].node).answers_every_dreq()) return;
+  if (end.disconnect_status != 0) violate(number, "DREQ was not answered");
+}
+
 void Applications::finish() {
   const TimeNs longest = 2 * (believes_messages ? kLongestWithMra : kLongestWhenCorrupted);
   for (std::size_t i = 0; i < ends_.size(); ++i) {
@@ -335,12 +341,18 @@ void Applications::finish() {
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     if (!ends_[i].established) destroy(i);
   }
-  for (std::size_t i = 0; i < ends_.size(); ++i) disconnect(i);
+  std::vector<std::size_t> closing;
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (!ends_[i].destroyed && !ends_[i].failed && !ends_[i].disconnecting && !ends_[i].disconnected)
+      closing.push_back(i);
+    disconnect(i);
+  }
   if (!simulator_.run(simulator_.now() + longest) && violation_.empty()) violation_ = "never at rest";
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     check_settled(i);
     if (!ends_[i].destroyed && !ends_[i].disconnected && !ends_[i].failed) violate(i, "does not know of the end");
   }
+  for (const std::size_t i : closing) check_answered(i);
   // Requests that were under way, or waited behind others, may still come: until there are none.
   const auto anything_live = [&] {
     return std::any_of(programs_.begin(), programs_.end(), [](const auto& program) { return program.second.live > 0; });

@@ -115,6 +115,7 @@ class Applications {
   void check_node(NodeIndex node);
   void check_settled(std::size_t end);
   void check_agreement(std::size_t end);
+  void check_answered(std::size_t end);
 
   Simulator& simulator_;
   std::map<NodeIndex, Program> programs_;

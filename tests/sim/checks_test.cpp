@@ -96,6 +96,16 @@ class DestroysInSilence : public Wrapped {
   std::vector<Packet> packets_;
 };
 
+class SendsNoDrep : public Wrapped {
+  using Wrapped::Wrapped;
+  bool poll_packet(Packet& packet) override {
+    do {
+      if (!Wrapped::poll_packet(packet)) return false;
+    } while (wire::MadHeader::parse(packet.mad)->attribute == wire::Attribute::kDrep);
+    return true;
+  }
+};
+
 // Its clock is slow.
 class NeverGivesUp : public Wrapped {
   using Wrapped::Wrapped;
@@ -145,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"WrongPsns", plant<ProgramsAnotherPsn>, "QPs do not match"},
                     Planted{"TooEarly", plant<TakesItsOwnReplyForTheRtu>, "established before its peer"},
                     Planted{"Silence", plant<DestroysInSilence>, "open, and its peer is not"},
+                    Planted{"NoDrep", plant<SendsNoDrep>, "DREQ was not answered"},
                     Planted{"NoEnd", plant<NeverGivesUp>, "took too long"}),
     [](const auto& planted) { return std::string(planted.param.name); });
 

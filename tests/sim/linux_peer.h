@@ -69,6 +69,7 @@ class LinuxPeer final : public Node {
   bool poll_packet(Packet& packet) override;
   bool poll_event(Event& event) override;
   Usage usage() const override;
+  bool answers_every_dreq() const override { return false; }
 
   // kFree for an invalid handle.
   LinuxState state(Handle connection) const;

@@ -102,6 +102,8 @@ class Node {
   virtual bool poll_event(Event& event) = 0;
 
   virtual Usage usage() const = 0;
+  // Whatever became of the connection. Linux does not.
+  virtual bool answers_every_dreq() const = 0;
 };
 
 }  // namespace ucm::sim

@@ -30,6 +30,7 @@ class UcmNode final : public Node {
   bool poll_packet(Packet& packet) override;
   bool poll_event(Event& event) override;
   Usage usage() const override;
+  bool answers_every_dreq() const override { return true; }
 
  private:
   wire::IpAddress address_;

@@ -33,6 +33,7 @@ class Wrapped : public Node {
   bool poll_packet(Packet& packet) override { return node_->poll_packet(packet); }
   bool poll_event(Event& event) override { return node_->poll_event(event); }
   Usage usage() const override { return node_->usage(); }
+  bool answers_every_dreq() const override { return node_->answers_every_dreq(); }
 
  private:
   std::unique_ptr<Node> node_;
