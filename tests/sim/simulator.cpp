@@ -54,6 +54,7 @@ void Simulator::heal() {
   link_ = {.delay = link_.delay};
   links_.clear();
   partition_ = {0, 0};
+  for (Host& host : hosts_) host.cpu = {};
 }
 
 bool Simulator::was_faithful() const {

@@ -97,7 +97,7 @@ class Simulator {
   LinkOptions& link(NodeIndex from, NodeIndex to);
   // Nothing passes between two groups of nodes, by bits of their numbers (of the first 64), until `end`.
   void partition(std::uint64_t group, TimeNs end) { partition_ = {group, end}; }
-  // No faults from now on, on any link: delay alone.
+  // No faults from now on, on any link: delay alone; and no host is too busy. When nothing is on its way.
   void heal();
   // So far every packet has arrived, once or twice, and in order.
   bool was_faithful() const;
