@@ -79,13 +79,15 @@ struct Told {
   rdma_cm_id* id;
 };
 
-inline Told next_event(const Channel& channel) {
+inline Told next_event_of(rdma_event_channel* channel) {
   rdma_cm_event* event = nullptr;
-  succeed(rdma_get_cm_event(channel.get(), &event), "rdma_get_cm_event");
+  succeed(rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
   const Told told{event->event, event->status, event->id};
   rdma_ack_cm_event(event);
   return told;
 }
+
+inline Told next_event(const Channel& channel) { return next_event_of(channel.get()); }
 
 inline void expect_event(const Channel& channel, rdma_cm_event_type type, int status = 0) {
   const Told told = next_event(channel);

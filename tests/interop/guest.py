@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -126,8 +127,13 @@ class InteropLab(lab.Lab):
 
     def ucm_run(self, space, *argv: str, user: str = "root", options: tuple[str, ...] = (), **rest) -> lab.Program:
         if space is self.guest:
-            return self.guest.start(" ".join(argv))
+            return self.guest.start(shlex.join(argv))
         return super().ucm_run(space, *argv, user=user, options=options, **rest)
+
+    def calls(self, space, *commands: str) -> lab.Program:
+        """Starts cm_calls in the namespace or in the machine."""
+        program = "/build/cm_calls" if space is self.guest else self.executable("cm_calls")
+        return self.ucm_run(space, program, *commands)
 
     def wait_listening(self, space, service_port: int, user: str = "root") -> None:
         if space is self.guest:
