@@ -56,6 +56,12 @@ sanitize: ## Build with ASan+UBSan and with TSan, and run the tests under them
 	@scripts/setup.sh build demo test
 	@scripts/test.sh sanitizers $(JOBS)
 
+.PHONY: explore
+explore: ## Explore every state of two nodes with the CM engine (minutes, gigabytes)
+	@scripts/setup.sh build
+	@$(call build,release,explore)
+	@build/bin/explore
+
 .PHONY: soak
 soak: ## Run random simulated scenarios for SECONDS=600
 	@scripts/setup.sh build

@@ -571,7 +571,6 @@ std::uint64_t Engine::state_hash() const {
   listeners_.add_to(hash);
   for (Slot slot = 0; slot < connections_.capacity(); ++slot) {
     const Connection& c = connections_[slot];
-    hash.add(c.generation);
     hash.add(c.state);
     if (c.state == State::kGone) continue;
     c.add_to(hash);
@@ -579,17 +578,20 @@ std::uint64_t Engine::state_hash() const {
     if (c.exchange != Connection::kNone) {
       const Exchange& exchange = exchanges_[c.exchange];
       hash.add(Bytes(exchange.mad));
-      hash.add(exchange.give_up_at);
-      hash.add(exchange.wait);
+      for (const TimeNs time : {exchange.sent_at, exchange.give_up_at, exchange.wait}) hash.add(time);
+      hash.add(exchange.peer);
+      hash.add(exchange.repetitions);
+      hash.add(exchange.in_flight);
     }
   }
   for (auto i = packets_.begin_index(); i != packets_.end_index(); ++i) hash.add(Bytes(packets_[i].mad));
   for (auto i = events_.begin_index(); i != events_.end_index(); ++i) {
     hash.add(events_[i].type);
-    hash.add(events_[i].connection);
+    hash.add(static_cast<Slot>(static_cast<std::uint64_t>(events_[i].connection)));
     hash.add(events_[i].status);
   }
   add_sidr_to(hash);
+  peers_.add_to(hash);
   Random random = random_;
   hash.add(random.next());
   return hash.value();

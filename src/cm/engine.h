@@ -220,10 +220,13 @@ class Engine {
   };
   Usage usage() const;
 
-  // Equal for engines that will act alike: connections, listeners, timers, queues and the random sequence.
+  // Equal for engines that will act alike, but for the handles they give: connections, listeners, timers, queues,
+  // what is known of peers, and the random sequence.
   std::uint64_t state_hash() const;
 
  private:
+  friend struct EngineAccess;  // tests/explore
+
   using Slot = std::uint32_t;
   using Mad = std::array<std::uint8_t, wire::kMadSize>;
   enum class Role : std::uint8_t { kActive, kPassive };

@@ -123,4 +123,20 @@ void Peers::forget_request(Exchanges& exchanges, Exchanges::Index request, bool 
   turns_.remove(peers_, exchange.peer);
 }
 
+void Peers::add_to(StateHash& hash) const {
+  hash.add(in_flight_);
+  hash.add(next_forgotten_);
+  hash.add(turns_.front());
+  for (Index index = 0; index < peers_.capacity(); ++index) {
+    const Peer& peer = peers_[index];
+    hash.add(Bytes(peer.host.address.bytes));
+    for (const std::uint32_t word : {peer.host.ifindex, peer.answer_us, peer.deviation_us, peer.window,
+                                     peer.window_credit, peer.in_flight, peer.held.front()}) {
+      hash.add(word);
+    }
+    for (const bool flag : {peer.measured, peer.is_ucm, peer.slow_start, peer.in_turn}) hash.add(flag);
+    hash.add(peer.shrunk_at);
+  }
+}
+
 }  // namespace ucm::cm

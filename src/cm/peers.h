@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/hash.h"
 #include "base/random.h"
 #include "base/time.h"
 #include "cm/exchange.h"
@@ -69,8 +70,11 @@ class Peers {
   void forget_request(Exchanges& exchanges, Exchanges::Index request, bool held);
 
   std::size_t requests_in_flight() const { return in_flight_; }
+  void add_to(StateHash& hash) const;
 
  private:
+  friend struct EngineAccess;  // tests/explore
+
   struct Peer {
     Host host{};
     bool measured = false;

@@ -1,0 +1,35 @@
+// What exploration does to an engine from inside. The engine's code stays as it is; what changes is only what its
+// behaviour may not depend on: which free comm ID is drawn next, and how long ago something happened.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "cm/engine.h"
+
+namespace ucm::cm {
+
+struct EngineAccess {
+  struct Facts {
+    State state = State::kGone;
+    std::uint32_t local_comm_id = 0;
+    std::uint32_t remote_comm_id = 0;
+    bool timer = false;
+    auto operator<=>(const Facts&) const = default;
+  };
+  static Facts facts(const Engine& engine, ConnectionId id);
+
+  // Every connection has a clock of its own: this one's timer runs out and no other one's, in whatever order they
+  // would. `now` never changes; the connection gets older instead.
+  static void expire_timer(Engine& engine, TimeNs now, ConnectionId id);
+
+  // The next connection draws the comm ID with this number of the random sequence.
+  static void set_next_comm_id(Engine& engine, unsigned number);
+
+  // Between steps: the random sequence begins anew, nothing is known of how soon the peer answers (that changes waits,
+  // which do not matter here), `window` requests may be in flight to it, and the memory of the queues, which are empty,
+  // is given back.
+  static void normalize(Engine& engine, std::uint32_t window);
+};
+
+}  // namespace ucm::cm
