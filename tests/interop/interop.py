@@ -18,19 +18,21 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 import guest
 import harness
 import lab
+import loss
 import matrix
 import refusals
 
 EXIT_SKIPPED = 77
 
 CASES = {}
-for module in (harness, matrix, refusals):
+for module in (harness, matrix, refusals, loss):
     CASES.update({f"{module.__name__}.{name}": case for name, case in module.CASES.items()})
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.", "matrix.cmtime.from_linux4",
         "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
-        "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6")
+        "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6",
+        "loss.loss1.")
 
 
 def run(name: str, space: guest.InteropLab) -> None:
