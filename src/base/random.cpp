@@ -19,24 +19,40 @@ struct SipState {
     v1 = std::rotl(v1, 17) ^ v2;
     v2 = std::rotl(v2, 32);
   }
-  void absorb(std::uint64_t word) {
+  explicit SipState(const RandomKey& key)
+      : v0(key[0] ^ 0x736f6d6570736575),
+        v1(key[1] ^ 0x646f72616e646f6d),
+        v2(key[0] ^ 0x6c7967656e657261),
+        v3(key[1] ^ 0x7465646279746573) {}
+  void absorb(std::uint64_t word, int rounds) {
     v3 ^= word;
-    round();
-    round();
+    for (int i = 0; i < rounds; ++i) round();
     v0 ^= word;
   }
+  std::uint64_t finish(int rounds) {
+    v2 ^= 0xff;
+    for (int i = 0; i < rounds; ++i) round();
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
 };
+
+// The last block of a message of whole words: no bytes left, the length.
+constexpr std::uint64_t last_block(std::size_t words) { return std::uint64_t{8} * words << 56; }
 
 }  // namespace
 
 std::uint64_t siphash24(const RandomKey& key, std::uint64_t word) {
-  SipState s{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261,
-             key[1] ^ 0x7465646279746573};
-  s.absorb(word);
-  s.absorb(std::uint64_t{8} << 56);  // the final block: no bytes left, length 8
-  s.v2 ^= 0xff;
-  for (int i = 0; i < 4; ++i) s.round();
-  return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+  SipState s(key);
+  s.absorb(word, 2);
+  s.absorb(last_block(1), 2);
+  return s.finish(4);
+}
+
+std::uint64_t table_hash(const RandomKey& key, std::initializer_list<std::uint64_t> words) {
+  SipState s(key);
+  for (const std::uint64_t word : words) s.absorb(word, 1);
+  s.absorb(last_block(words.size()), 1);
+  return s.finish(3);
 }
 
 std::uint64_t Random::below(std::uint64_t bound) {

@@ -4,12 +4,17 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 
 namespace ucm {
 
 using RandomKey = std::array<std::uint64_t, 2>;
 
 std::uint64_t siphash24(const RandomKey& key, std::uint64_t word);
+
+// SipHash-1-3 of some words: for hash tables whose keys a stranger chooses. Quicker than siphash24(), and not for
+// numbers that must not be guessed.
+std::uint64_t table_hash(const RandomKey& key, std::initializer_list<std::uint64_t> words);
 
 // Copyable and comparable: a copy continues the same sequence.
 class Random {

@@ -23,8 +23,11 @@ struct Connection {
   std::uint32_t remote_comm_id = 0;  // 0 until the peer is known
   std::uint32_t local_qpn = 0;
   std::uint32_t remote_qpn = 0;
-  std::uint32_t rq_psn = 0;  // announced to the peer
-  std::uint32_t sq_psn = 0;  // announced by the peer
+  std::uint32_t remote_id_hash = 0;  // its place in the table of peers' comm IDs, once the peer is known
+  std::uint32_t remote_qp_hash = 0;
+  std::uint32_t peer = kNone;  // where the peer host was last found in Peers
+  std::uint32_t rq_psn = 0;    // announced to the peer
+  std::uint32_t sq_psn = 0;    // announced by the peer
   std::uint32_t flow_label = 0;
   std::uint32_t retry_interval_ms = 0;  // Linux' interval: the budget of an exchange is 1 + retries_max of them
   std::uint32_t exchange = kNone;       // while a message is repeated

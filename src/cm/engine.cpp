@@ -91,11 +91,8 @@ void Engine::release_connection(Slot slot) {
 
 // A peer's numbers are the peer's choice: the hash is keyed, so that nobody can aim at one bucket.
 std::uint32_t Engine::remote_hash(const Path& path, std::uint64_t guid, std::uint32_t number) const {
-  const auto& address = path.remote.bytes;
-  std::uint64_t hash = siphash24(config_.random_key, load_be64(&address[0]));
-  hash = siphash24(config_.random_key, hash ^ load_be64(&address[8]));
-  hash = siphash24(config_.random_key, hash ^ guid);
-  return static_cast<std::uint32_t>(siphash24(config_.random_key, hash ^ number));
+  const auto [upper, lower] = path.remote.words();
+  return static_cast<std::uint32_t>(table_hash(config_.random_key, {upper, lower, guid, number}));
 }
 
 Engine::Slot Engine::find_remote_id(const Path& path, std::uint64_t guid, std::uint32_t comm_id) const {
@@ -113,15 +110,17 @@ Engine::Slot Engine::find_remote_qp(const Path& path, std::uint64_t guid, std::u
 }
 
 void Engine::know_peer(Slot slot) {
-  const Connection& c = connections_[slot];
-  by_remote_id_.insert(remote_hash(c.path, c.remote_guid, c.remote_comm_id), slot);
-  by_remote_qp_.insert(remote_hash(c.path, c.remote_guid, c.remote_qpn), slot);
+  Connection& c = connections_[slot];
+  c.remote_id_hash = remote_hash(c.path, c.remote_guid, c.remote_comm_id);
+  c.remote_qp_hash = remote_hash(c.path, c.remote_guid, c.remote_qpn);
+  by_remote_id_.insert(c.remote_id_hash, slot);
+  by_remote_qp_.insert(c.remote_qp_hash, slot);
 }
 
 void Engine::forget_peer(Slot slot) {
   const Connection& c = connections_[slot];
-  by_remote_id_.erase(remote_hash(c.path, c.remote_guid, c.remote_comm_id), slot);
-  by_remote_qp_.erase(remote_hash(c.path, c.remote_guid, c.remote_qpn), slot);
+  by_remote_id_.erase(c.remote_id_hash, slot);
+  by_remote_qp_.erase(c.remote_qp_hash, slot);
 }
 
 // --------------------------------------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ void Engine::begin_exchange(TimeNs now, Slot slot, const Mad& mad) {
   Connection& c = connections_[slot];
   UCM_CHECK(c.exchange == Connection::kNone);
   c.exchange = exchanges_.take();
-  const Peers::Index peer = peers_.find(c.path);
+  const Peers::Index peer = c.peer = peers_.find(c.path, c.peer);
   exchanges_[c.exchange] = {.mad = mad,
                             .sent_at = now,
                             .give_up_at = now + (1 + c.retries_max) * duration(c.retry_interval_ms),
@@ -154,7 +153,8 @@ void Engine::arm(TimeNs now, Slot slot) {
   const Connection& c = connections_[slot];
   const Exchange& exchange = exchanges_[c.exchange];
   // Not from the random sequence: what others do does not change when this message is repeated.
-  const std::uint64_t draw = siphash24(config_.random_key, std::uint64_t{c.local_comm_id} << 32 | exchange.repetitions);
+  const std::uint64_t draw =
+      table_hash(config_.random_key, {std::uint64_t{c.local_comm_id} << 32 | exchange.repetitions});
   const TimeNs spread = exchange.wait * config_.recovery.jitter_percent / 100;
   const TimeNs jitter = static_cast<TimeNs>(draw % static_cast<std::uint64_t>(2 * spread + 1)) - spread;
   timers_.set(slot, std::min(now + exchange.wait + jitter, exchange.give_up_at));
@@ -362,7 +362,7 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   c.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
   c.retry_interval_ms = 2 * milliseconds(params.packet_lifetime) + milliseconds(config_.cm_response_timeout);
   c.retries_max = config_.max_cm_retries;
-  const Peers::Index peer = peers_.find_or_add(c.path);
+  const Peers::Index peer = c.peer = peers_.find_or_add(c.path);
   begin_exchange(now, slot, make_req(slot, params));
   timers_.set(slot, exchanges_[c.exchange].give_up_at);
   if (peer != Peers::kNone) {

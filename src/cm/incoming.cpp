@@ -175,7 +175,7 @@ void Engine::queue_request(TimeNs now, const Path& path, Bytes mad, const wire::
   c.retries_max = req.max_cm_retries;
   know_peer(slot);
   c.request = requests_.add(listeners_[listener].requests, listener, slot, path, mad);
-  report_requests(now, listener);
+  if (requests_[c.request].delivered) (void)step(slot, {.now = now, .input = Input::kTurn});
 }
 
 // The same peer asking the same again is the repetition, whatever else the request says.

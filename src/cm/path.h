@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "base/bytes.h"
 #include "base/random.h"
 #include "wire/address.h"
 
@@ -36,9 +35,8 @@ inline Host peer_host(const Path& path) {
 
 // A peer chooses its address, and `number`, to its liking: the hash is keyed, so that nobody can aim at one bucket.
 inline std::uint32_t hash_of(const RandomKey& key, const Host& host, std::uint32_t number) {
-  std::uint64_t hash = siphash24(key, load_be64(&host.address.bytes[0]) ^ host.ifindex);
-  hash = siphash24(key, hash ^ load_be64(&host.address.bytes[8]));
-  return static_cast<std::uint32_t>(siphash24(key, hash ^ number));
+  const auto [upper, lower] = host.address.words();
+  return static_cast<std::uint32_t>(table_hash(key, {upper, lower, std::uint64_t{host.ifindex} << 32 | number}));
 }
 
 }  // namespace ucm::cm

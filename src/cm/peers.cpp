@@ -6,8 +6,9 @@
 
 namespace ucm::cm {
 
-Peers::Index Peers::find(const Path& path) const {
+Peers::Index Peers::find(const Path& path, Index hint) const {
   const Host host = peer_host(path);
+  if (hint != kNone && peers_[hint].host == host) return hint;
   return by_host_.find(hash_of(key_, host, 0), [&](Index index) { return peers_[index].host == host; });
 }
 

@@ -45,8 +45,8 @@ class Peers {
 
   Peers(const RandomKey& key, const Recovery& recovery) : key_(key), recovery_(recovery) {}
 
-  // kNone for a peer that is not known.
-  Index find(const Path& path) const;
+  // kNone for a peer that is not known. `hint` is where it was found the last time, or kNone.
+  Index find(const Path& path, Index hint = kNone) const;
   // Forgets another one when there are too many (limits.h); kNone when all of them are in use.
   Index find_or_add(const Path& path);
 

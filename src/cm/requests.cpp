@@ -17,6 +17,7 @@ Slab<Requests::Source>::Index Requests::find_source(std::uint32_t listener, cons
 bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path,
                         const wire::MadHeader& header) const {
   if (queue.size() >= backlog) return false;
+  if (queue.waiting == 0) return true;
   const auto source = find_source(listener, peer_host(path));
   const bool crowded = queue.sources.size() >= kSourcesMax && queue.size() >= backlog / 2;
   if (crowded && source == SlotTable::kNone && header.reserved == kUcmMark) return false;
@@ -25,6 +26,16 @@ bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_
 }
 
 Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad) {
+  const Index index = requests_.take();
+  Request& request = requests_[index];
+  std::copy(mad.begin(), mad.end(), request.mad.begin());
+  request.slot = slot;
+  request.listener = listener;
+  request.delivered = queue.delivered.size() < kDeliveredMax;
+  if (request.delivered) {
+    queue.delivered.push_back(requests_, index);
+    return index;
+  }
   const Host host = peer_host(path);
   auto source = find_source(listener, host);
   if (source == SlotTable::kNone) {
@@ -33,13 +44,7 @@ Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_
     by_source_.insert(hash_of(key_, host, listener), source);
     queue.sources.push_back(sources_, source);
   }
-  const Index index = requests_.take();
-  Request& request = requests_[index];
-  std::copy(mad.begin(), mad.end(), request.mad.begin());
-  request.slot = slot;
-  request.listener = listener;
   request.source = source;
-  request.delivered = false;
   sources_[source].waiting.push_back(requests_, index);
   ++queue.waiting;
   return index;

@@ -50,6 +50,7 @@ class Requests {
   // that get all of their queues are better than many that get some and give up. `header` is the request's.
   bool has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path,
                 const wire::MadHeader& header) const;
+  // Delivered at once when the application has little to read; what waits is there only while it has enough.
   Index add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad);
   // The next request for the application, which counts as delivered now; kNone when none waits or the application has
   // enough to read (kDeliveredMax).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstdint>
 
@@ -50,6 +51,10 @@ struct IpAddress {
   }
 
   constexpr auto operator<=>(const IpAddress&) const = default;
+  constexpr bool operator==(const IpAddress& other) const { return words() == other.words(); }
+
+  // The two halves, for hashing.
+  constexpr std::array<std::uint64_t, 2> words() const { return std::bit_cast<std::array<std::uint64_t, 2>>(bytes); }
 };
 
 }  // namespace ucm::wire

@@ -16,6 +16,12 @@ TEST(SipHash, MatchesTheReferenceVectorForEightBytes) {
   EXPECT_EQ(siphash24(key, 0x0706050403020100), 0x93f5f5799a932462u);
 }
 
+TEST(TableHash, IsSipHash13) {
+  // CPython's hash() of bytes(range(8)) and bytes(range(16)), with the key zero.
+  EXPECT_EQ(table_hash({0, 0}, {0x0706050403020100}), 0xead411e67ebe2eeau);
+  EXPECT_EQ(table_hash({0, 0}, {0x0706050403020100, 0x0f0e0d0c0b0a0908}), 0x8972188433a5c5b7u);
+}
+
 TEST(Random, SameKeySameSequenceAndACopyContinuesIt) {
   Random a(7), b(7);
   EXPECT_EQ(a.next(), b.next());
