@@ -30,9 +30,9 @@ help: ## Say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | while IFS='|' read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
-build: ## Install what the build needs (apt, Debian) and build into build/
+build: ## Install what the build needs (apt, Debian) and build UCM into build/
 	@scripts/setup.sh build
-	@$(call build,release)
+	@$(call build,release,ucm ucmd rdmacm ibverbs)
 
 .PHONY: demo
 demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
@@ -40,10 +40,10 @@ demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
 	@scripts/demo.py
 
 .PHONY: test
-test: ## Build with GCC and Clang, and run every test
+test: ## Build with GCC and Clang, and run every test, also under sanitizers
 	@scripts/setup.sh build demo test
 	@scripts/setup.sh interop || echo "the tests against a Linux kernel will be skipped"
-	@scripts/test.sh compilers $(JOBS)
+	@scripts/test.sh all $(JOBS)
 
 .PHONY: test-interop
 test-interop: ## Test against a stock Linux kernel, which runs in a virtual machine
@@ -52,7 +52,7 @@ test-interop: ## Test against a stock Linux kernel, which runs in a virtual mach
 	@scripts/test.sh interop $(JOBS)
 
 .PHONY: sanitize
-sanitize: ## Build with ASan+UBSan and with TSan, and run the tests under them
+sanitize: ## Of these only the builds with ASan+UBSan and with TSan
 	@scripts/setup.sh build demo test
 	@scripts/test.sh sanitizers $(JOBS)
 
@@ -71,7 +71,7 @@ soak: ## Run random simulated scenarios for SECONDS=600
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole
 	@scripts/setup.sh build bench
-	@$(call build,release)
+	@$(call build,release,ucm ucmd rdmacm ibverbs)
 	@bench/run.py
 
 .PHONY: install

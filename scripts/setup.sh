@@ -8,7 +8,7 @@ declare -A packages_of=(
   # The compiler, the build tools and the libraries that UCM links to or compiles against.
   [build]="g++ libc6-dev cmake ninja-build make pkg-config python3
            libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libexpected-dev
-           libnl-3-dev libnl-route-3-dev libibverbs-dev librdmacm-dev
+           libnl-3-dev libibverbs-dev librdmacm-dev
            libgtest-dev libgmock-dev"
   # The programs that the demo runs, and what makes network namespaces.
   [demo]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux"
@@ -16,7 +16,7 @@ declare -A packages_of=(
           clang-19 libclang-rt-19-dev ccache"
   # The virtual machine whose Linux kernel UCM is tested against; what runs inside of it is fetched by tests/interop/image.sh.
   [interop]="qemu-system-x86 busybox-static cpio xz-utils rdmacm-utils perftest iproute2 procps python3 util-linux"
-  [lint]="clang-19 clang-format-19 clang-tidy-19"
+  [lint]="git clang-19 clang-format-19 clang-tidy-19"
   [bench]="libbenchmark-dev rdmacm-utils iproute2 python3 util-linux"
 )
 

@@ -272,13 +272,13 @@ class Lab:
 
     def environment_settings(self) -> list[str]:
         """NAME=VALUE for a program under test."""
-        report = f"log_path={self.directory}/sanitizer"
+        report = f"log_path={self.directory}/sanitizer:external_symbolizer_path=/usr/bin/addr2line"
         settings = []
         if "address" in self.sanitizer:
             # Debian's programs are not built with the sanitizer, so its runtime must be loaded before them; and their
             # own leaks are not ours to report.
             settings = [
-                "LD_PRELOAD=" + " ".join(runtime_library(name) for name in ("libasan.so", "libubsan.so")),
+                "LD_PRELOAD=" + build_setting(self.build, "UCM_ASAN_RUNTIME"),
                 f"ASAN_OPTIONS=detect_leaks=0:{report}",
                 f"UBSAN_OPTIONS=print_stacktrace=1:{report}",
             ]
@@ -334,10 +334,6 @@ def build_setting(build: pathlib.Path, name: str) -> str:
     cache = build / "CMakeCache.txt"
     match = re.search(rf"^{name}:[A-Z]+=(.*)$", cache.read_text(), re.MULTILINE) if cache.exists() else None
     return match.group(1) if match else ""
-
-
-def runtime_library(name: str) -> str:
-    return subprocess.run(["g++", f"-print-file-name={name}"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def become_root() -> None:
