@@ -120,4 +120,5 @@ int ucm_main(int argc, char** argv) {
 }  // namespace
 }  // namespace ucm::cli
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only memory that runs out, which may end a program
 int main(int argc, char** argv) { return ucm::cli::ucm_main(argc, argv); }

@@ -195,4 +195,5 @@ int daemon_main(int argc, char** argv) {
 }  // namespace
 }  // namespace ucm::cli
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only memory that runs out, which may end a program
 int main(int argc, char** argv) { return ucm::cli::daemon_main(argc, argv); }

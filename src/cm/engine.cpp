@@ -224,11 +224,10 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.ignored;
       return;
     case Action::kNothing:
-      return;
-    case Action::kRefuse:
+    case Action::kRefuse:  // step() lets this one and the next two not through
     case Action::kRefuseConnected:
     case Action::kImpossible:
-      return;  // step() lets none of them through
+      return;
     case Action::kTakeRep:
       return take_rep(slot, *stimulus.header, *stimulus.rep);
     case Action::kRejectStaleRep:

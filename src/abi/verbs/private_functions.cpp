@@ -12,9 +12,12 @@ void verbs_register_driver_34(const void* /*operations*/) {}
 
 bool verbs_allow_disassociate_destroy = false;
 
+// Names of rdma-core's.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void __verbs_log(void* /*context*/, std::uint32_t /*level*/, const char* /*format*/, ...) {}
 
 unsigned __ioctl_final_num_attrs(unsigned attributes) { return attributes; }
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* _verbs_init_and_alloc_context(void* /*device*/, int /*command_fd*/, std::size_t /*size*/, void* /*embedded*/,
                                     std::uint32_t /*driver_id*/) {

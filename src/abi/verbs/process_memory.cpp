@@ -24,6 +24,7 @@ struct Mapping {
 std::optional<Mapping> parse_mapping(std::string_view line) {
   Mapping mapping;
   const char* const end = line.data() + line.size();
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): from_chars() takes the end, too
   const auto first = std::from_chars(line.data(), end, mapping.begin, 16);
   if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '-') return std::nullopt;
   const auto second = std::from_chars(first.ptr + 1, end, mapping.end, 16);
