@@ -224,7 +224,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.ignored;
       return;
     case Action::kNothing:
-    case Action::kRefuse:  // step() lets this one and the next two not through
+    case Action::kRefuse:  // step() lets none of these three through
     case Action::kRefuseConnected:
     case Action::kImpossible:
       return;
