@@ -137,7 +137,6 @@ void Engine::begin_exchange(TimeNs now, Slot slot, const Mad& mad) {
                             .wait = peers_.first_wait(peer),
                             .slot = slot,
                             .peer = peer};
-  arm(now, slot);
 }
 
 void Engine::end_exchange(Slot slot, bool held) {

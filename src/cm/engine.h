@@ -270,9 +270,10 @@ class Engine {
   Result<void> command(ConnectionId id, const Stimulus& stimulus);
   void act(Slot slot, Action action, const Stimulus& stimulus);
   void enter(TimeNs now, Slot slot, State next);
-  // A message of the connection's own waits for its answer from now on: repetitions, and the end of them.
+  // A message of the connection's own waits for its answer from now on; the caller sets the timer.
   void begin_exchange(TimeNs now, Slot slot, const Mad& mad);
   void end_exchange(Slot slot, bool held);
+  // Sets the timer to the exchange's next repetition, or to the end of its budget.
   void arm(TimeNs now, Slot slot);
   // The peer asks for patience: the budget is Linux' from now on, with the given interval.
   void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);

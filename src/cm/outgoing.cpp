@@ -118,6 +118,7 @@ void Engine::send_rep(TimeNs now, Slot slot, const AcceptParams& params) {
   rep.local_ca_guid = c.local_guid;
   copy_into(rep.private_data, params.private_data);
   begin_exchange(now, slot, send(c.path, c.transaction_id, rep, params.params.ece_options));
+  arm(now, slot);
 }
 
 void Engine::send_rtu(Slot slot) {
@@ -194,6 +195,7 @@ void Engine::send_dreq(TimeNs now, Slot slot) {
   dreq.remote_comm_id = c.remote_comm_id;
   dreq.remote_qpn = c.remote_qpn;
   begin_exchange(now, slot, send(c.path, c.transaction_id, dreq));
+  arm(now, slot);
 }
 
 void Engine::answer_dreq(Slot slot, const wire::MadHeader* header) {

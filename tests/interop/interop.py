@@ -2,13 +2,12 @@
 """Runs the tests of UCM against a stock Linux kernel in a virtual machine.
 
     tests/interop/interop.py --list           the names
-    tests/interop/interop.py programs.rping   those that begin so, one after the other in one machine
+    tests/interop/interop.py matrix.rping     those that begin so, one after the other in one machine
     tests/interop/interop.py core             a selection of all
 
 Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed, with the programs' outputs.
 """
 
-import argparse
 import pathlib
 import sys
 import time
@@ -21,12 +20,9 @@ import lab
 import loss
 import matrix
 import refusals
+import runner
 
-EXIT_SKIPPED = 77
-
-CASES = {}
-for module in (harness, matrix, refusals, loss):
-    CASES.update({f"{module.__name__}.{name}": case for name, case in module.CASES.items()})
+CASES = runner.collect(harness, matrix, refusals, loss)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.", "matrix.cmtime.from_linux4",
@@ -56,7 +52,7 @@ def run_all(names: list[str], build: pathlib.Path) -> int:
                 run(name, space)
     except lab.Skipped as reason:
         print(f"SKIPPED {', '.join(names)}: {reason}")
-        return EXIT_SKIPPED
+        return runner.EXIT_SKIPPED
     except lab.Failure as failure:
         print(f"FAILED {name}: {failure}")
         return 1
@@ -64,24 +60,14 @@ def run_all(names: list[str], build: pathlib.Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Tests of UCM against a Linux kernel")
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).parents[2] / "build",
-                        help="the build tree (default: build/ of this source tree)")
-    parser.add_argument("--list", action="store_true", help="print the names of all tests")
-    parser.add_argument("name", nargs="*", help="tests to run; a prefix stands for all that begin so")
+    parser = runner.argument_parser("Tests of UCM against a Linux kernel")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(CASES))
         return 0
-    prefixes = CORE if arguments.name == ["core"] else tuple(arguments.name)
-    chosen = [name for name in CASES if name.startswith(prefixes)]
-    if not chosen:
-        parser.error("no such test; --list says what there is")
-    try:
-        lab.become_root()
-    except lab.Skipped as reason:
-        print(f"SKIPPED: {reason}")
-        return EXIT_SKIPPED
+    chosen = runner.choose(parser, CASES, CORE if arguments.name == ["core"] else tuple(arguments.name))
+    if not runner.can_run_here():
+        return runner.EXIT_SKIPPED
     return run_all(chosen, arguments.build.resolve())
 
 

@@ -90,20 +90,21 @@ def nothing_left(lab: InteropLab) -> None:
     wait_until(lambda: connections(lab) == (0, 0), "all connections gone on both sides")
 
 
+def kill_and_expect_the_end(lab: InteropLab, victim, survivor):
+    victim.signal(signal.SIGKILL)
+    survivor.expect("DISCONNECT EVENT")
+    survivor.wait()
+    nothing_left(lab)
+
+
 def client_killed(lab: InteropLab, path: Path):
     server, client = endless_rping(lab, path)
-    client.signal(signal.SIGKILL)
-    server.expect("DISCONNECT EVENT")
-    server.wait()
-    nothing_left(lab)
+    kill_and_expect_the_end(lab, victim=client, survivor=server)
 
 
 def server_killed(lab: InteropLab, path: Path):
     server, client = endless_rping(lab, path)
-    server.signal(signal.SIGKILL)
-    client.expect("DISCONNECT EVENT")
-    client.wait()
-    nothing_left(lab)
+    kill_and_expect_the_end(lab, victim=server, survivor=client)
 
 
 def ucmd_killed(lab: InteropLab, path: Path):
