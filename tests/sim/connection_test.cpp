@@ -47,7 +47,7 @@ struct Pair {
   Handle listener = 0;
 };
 
-TEST(Connection, TakesOneRoundTripActiveAndOneAndAHalfPassive) {
+TEST(Connection, TakesOneRoundTripActiveAndOneAndAHalfPassive) {  // Field case 2.25
   Pair pair({.delay = 50 * kMicrosecond});
   pair.applications.set_behaviour(pair.client, {.disconnect_delay = kSecond});
   pair.applications.connect(pair.client, pair.server, kPort);
@@ -105,7 +105,7 @@ TEST_P(OneLost, IsRepairedWithin20MillisecondsBetweenPeersThatKnowEachOther) {
   pair.expect_nothing_left();
 }
 
-TEST_P(OneLost, IsRepairedWithin50MillisecondsOnFirstContact) {
+TEST_P(OneLost, IsRepairedWithin50MillisecondsOnFirstContact) {  // Field case 2.16
   Pair pair({.delay = kTrip});
   pair.applications.set_behaviour(pair.client, {.disconnect_delay = kHeld});
   EXPECT_LE(time_of(pair, GetParam().number), 50 * kMillisecond);
@@ -153,7 +153,7 @@ TEST(Connection, EveryMessageTwiceMakesNoDifferenceToTheApplications) {
 constexpr TimeNs kReqInterval = 4608 * kMillisecond;
 constexpr TimeNs kRepInterval = 4096 * kMillisecond;
 
-TEST(Connection, ServerThatAcceptsAfterTwentySecondsIsWaitedForWithMra) {  // field case 1.02
+TEST(Connection, ServerThatAcceptsAfterTwentySecondsIsWaitedForWithMra) {  // Field case 1.02
   Pair pair({.delay = kTrip});
   pair.applications.set_behaviour(pair.server, {.accept_delay = 20 * kSecond});
   pair.applications.set_behaviour(pair.client, {.disconnect_delay = kSecond});
@@ -178,7 +178,7 @@ TEST(Connection, ClientThatIsSlowToEstablishGetsFewRepetitionsAndAsksForPatience
   pair.expect_nothing_left();
 }
 
-TEST(Connection, NobodyListeningIsReportedAfterOneRoundTrip) {  // field case 1.23
+TEST(Connection, NobodyListeningIsReportedAfterOneRoundTrip) {  // Field case 1.23
   Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort + 1);
   EXPECT_TRUE(pair.simulator.run());
@@ -186,6 +186,14 @@ TEST(Connection, NobodyListeningIsReportedAfterOneRoundTrip) {  // field case 1.
   EXPECT_EQ(end.events, std::vector{EventType::kRejected});
   EXPECT_EQ(end.status, 8);
   EXPECT_EQ(end.failed, 2 * kTrip);
+  // Nothing of the refusal is left in the way of the next attempt.
+  const TimeNs start = pair.simulator.now();
+  const Handle late = pair.applications.listen(pair.server, kPort + 1);
+  pair.applications.set_behaviour(pair.client, {.disconnect_delay = kSecond});
+  const std::size_t second = pair.applications.connect(pair.client, pair.server, kPort + 1);
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.applications.ends()[second].established, start + 2 * kTrip);
+  pair.simulator.node(pair.server).close_listener(pair.simulator.now(), late);
   pair.expect_nothing_left();
 }
 
@@ -230,7 +238,7 @@ TEST(Connection, ApplicationThatNeverAnswersTheRequestHoldsItUntilTheClientGives
   pair.expect_nothing_left();
 }
 
-TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  // field case 2.13
+TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  // Field case 2.13
   Simulator simulator(1, {.delay = kTrip});
   Applications applications(simulator);
   const NodeIndex client = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0002));
@@ -254,6 +262,21 @@ TEST(Connection, BacklogOverflowIsRepairedByRepetitionWithoutAnyRejection) {  //
   EXPECT_EQ(simulator.engine(client).counters().established, 12u);
 }
 
+TEST(Connection, AThousandOneAfterTheOtherAndAThousandAtOnceMeetNoRejection) {  // Field case 1.22
+  Pair pair({.delay = kTrip});
+  pair.simulator.record = false;
+  pair.applications.listen(pair.server, kPort + 1, 128);
+  pair.applications.set_behaviour(pair.client, {.disconnect_delay = kMillisecond});
+  for (int i = 0; i < 1000; ++i) {
+    pair.applications.connect(pair.client, pair.server, kPort + 1);
+    EXPECT_TRUE(pair.simulator.run());
+  }
+  for (int i = 0; i < 1000; ++i) pair.applications.connect(pair.client, pair.server, kPort + 1);
+  EXPECT_TRUE(pair.simulator.run());
+  EXPECT_EQ(pair.simulator.engine(pair.server).counters().established, 2000u);
+  EXPECT_EQ(pair.simulator.sent(Attribute::kRej), 0u);
+}
+
 // ---- The end.
 
 TEST(Connection, CrossingDisconnectsEndBothSidesOnceAndAtOnce) {
@@ -271,8 +294,21 @@ TEST(Connection, CrossingDisconnectsEndBothSidesOnceAndAtOnce) {
   pair.expect_nothing_left();
 }
 
-TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {
-  Pair pair({.delay = kTrip, .loss_mask = 0b1000});  // the one DREQ of the destroyed end
+TEST(Connection, QueuesClosedTogetherAreGoneTogether) {  // Field case 3.10
+  Pair pair({.delay = kTrip});
+  for (int i = 0; i < 128; ++i) pair.applications.connect(pair.client, pair.server, kPort);
+  EXPECT_TRUE(pair.simulator.run());
+  const TimeNs start = pair.simulator.now();
+  for (std::size_t i = 0; i < 128; ++i) pair.applications.disconnect(i);
+  EXPECT_TRUE(pair.simulator.run());
+  for (const End& end : pair.applications.ends()) {
+    ASSERT_TRUE(end.disconnected);
+    EXPECT_LE(*end.disconnected, start + 2 * kTrip);
+  }
+}
+
+TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {  // Field case 3.02
+  Pair pair({.delay = kTrip, .loss_mask = 0b1000});                    // the one DREQ of the destroyed end
   pair.applications.connect(pair.client, pair.server, kPort);
   pair.simulator.after(kSecond, [&] { pair.applications.destroy(1); });
   pair.simulator.after(2 * kSecond, [&] { pair.applications.disconnect(0); });
@@ -282,7 +318,7 @@ TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {
   pair.expect_nothing_left();
 }
 
-TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {
+TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {  // Field case 3.06
   Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort);
   pair.simulator.after(kSecond, [&] {
@@ -295,7 +331,7 @@ TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {
 }
 
 // Whatever the moment, destroy leaves nothing behind on its own side at once, and on the peer's in the end.
-TEST(Connection, DestroyAtAnyMomentLeavesNothingBehind) {
+TEST(Connection, DestroyAtAnyMomentLeavesNothingBehind) {  // Field case 3.13
   for (const std::size_t victim : {0u, 1u}) {
     for (int moment = 0; moment < 24; ++moment) {
       SCOPED_TRACE("end " + std::to_string(victim) + ", moment " + std::to_string(moment));
@@ -314,7 +350,7 @@ TEST(Connection, DestroyAtAnyMomentLeavesNothingBehind) {
   }
 }
 
-TEST(Connection, RestartedPeerThatReusesItsQpIsToldAndTheOldConnectionEnds) {  // field case 1.03
+TEST(Connection, RestartedPeerThatReusesItsQpIsToldAndTheOldConnectionEnds) {  // Field case 1.03
   Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort);
   EXPECT_TRUE(pair.simulator.run());

@@ -117,6 +117,31 @@ Storm disconnect_storm(Policy policy, const DisconnectStorm& storm) {
   return result;
 }
 
+Storm disconnects_in_progress(const DisconnectsInProgress& storm) {
+  Cluster cluster(Policy::kUcm, 2);
+  const NodeIndex client = Cluster::client(0), gone = Cluster::client(1);
+  for (std::size_t i = 0; i < storm.connections; ++i) cluster.programs.connect(gone, Cluster::kServer, kPort);
+  cluster.simulator.run();
+  cluster.programs.crash(gone);
+  const TimeNs start = cluster.simulator.now();
+  const std::size_t ends = cluster.programs.ends().size();
+  for (std::size_t i = 0; i < ends; ++i) cluster.programs.disconnect(i);
+  std::vector<std::size_t> others;
+  for (int i = 10; i < 200; ++i) {
+    cluster.simulator.after(i * kMillisecond,
+                            [&] { others.push_back(cluster.programs.connect(client, Cluster::kServer, kPort)); });
+  }
+  cluster.simulator.run(start + kPatience);
+  Storm result;
+  for (const std::size_t number : others) {
+    const End& end = cluster.programs.ends()[number];
+    take(result, cluster.established_at(end), end.started);
+  }
+  result.complete = result.failed == 0;
+  cluster.count_packets(result);
+  return result;
+}
+
 Storm dead_address(Policy policy, const DeadAddress& storm) {
   Cluster cluster(policy, 2);
   const NodeIndex client = Cluster::client(0), dead = Cluster::client(1);

@@ -42,6 +42,13 @@ struct DisconnectStorm {
 };
 Storm disconnect_storm(Policy policy, const DisconnectStorm& storm);
 
+// A server disconnects from a client that is gone, very often, and every millisecond somebody else connects to it.
+// Times: of the latter.
+struct DisconnectsInProgress {
+  std::size_t connections = 2048;
+};
+Storm disconnects_in_progress(const DisconnectsInProgress& storm);
+
 // A client connects to an address that nobody has, very often, and every 10 ms to one that somebody has. Times: of the
 // latter, from one round trip after the storm began until after everything else has timed out.
 struct DeadAddress {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/report.h"
 
 namespace ucm::sim {
@@ -22,7 +24,7 @@ TEST(Storm, TenThousandConnectsToOneListenerTakeLessThanASecond) {
   EXPECT_LT(percentile(storm.times, 100), 20 * percentile(storm.times, 50));
 }
 
-TEST(Storm, HandshakesOfManyClientsAtOnceTakeLessThanASecond) {  // field case 2.05
+TEST(Storm, HandshakesOfManyClientsAtOnceTakeLessThanASecond) {  // Field case 2.05
   for (const std::size_t connections : {240u, 2400u}) {
     auto storm = connect_storm(Policy::kUcm, {.clients = 240, .connections = connections, .loss_per_mille = 0});
     EXPECT_TRUE(storm.complete);
@@ -30,13 +32,30 @@ TEST(Storm, HandshakesOfManyClientsAtOnceTakeLessThanASecond) {  // field case 2
   }
 }
 
-TEST(Storm, TenThousandDisconnectsTakeLessThanTwoSeconds) {
+TEST(Storm, FullMeshOfTheProcessesOfTwoHostsNeverStalls) {  // Field case 2.06
+  auto storm = connect_storm(Policy::kUcm, {.clients = 1, .connections = 192 * 192, .loss_per_mille = 0});
+  EXPECT_TRUE(storm.complete);
+  (void)percentile(storm.times, 100);  // sorts
+  for (std::size_t i = 1; i < storm.times.size(); ++i) {
+    ASSERT_LT(storm.times[i] - storm.times[i - 1], kSecond) << "after " << i;
+  }
+}
+
+// A host has thousands of disconnections in progress, with a peer that is gone, and accepts meanwhile.
+TEST(Storm, DisconnectionsInProgressDelayNoAccept) {  // Field case 2.08
+  const auto storm = disconnects_in_progress({});
+  EXPECT_TRUE(storm.complete);
+  EXPECT_GT(storm.times.size(), 100u);
+  EXPECT_LT(*std::max_element(storm.times.begin(), storm.times.end()), kMillisecond);
+}
+
+TEST(Storm, TenThousandDisconnectsTakeLessThanTwoSeconds) {  // Field case 3.01
   const auto storm = disconnect_storm(Policy::kUcm, {});
   EXPECT_TRUE(storm.complete);
   EXPECT_LT(storm.total, 2 * kSecond);
 }
 
-TEST(Storm, RequestsToADeadAddressTimeOutAndNobodyElseWaits) {  // field case 2.03
+TEST(Storm, RequestsToADeadAddressTimeOutAndNobodyElseWaits) {  // Field case 2.03
   auto storm = dead_address(Policy::kUcm, {});
   EXPECT_TRUE(storm.complete);
   EXPECT_GE(storm.total, 16 * 4608 * kMillisecond);
@@ -45,7 +64,7 @@ TEST(Storm, RequestsToADeadAddressTimeOutAndNobodyElseWaits) {  // field case 2.
   EXPECT_LT(percentile(storm.times, 100), 10 * kMillisecond);
 }
 
-TEST(Storm, SlowServerServesEverybodyWithoutMuchUselessWork) {  // field case 2.04
+TEST(Storm, SlowServerServesEverybodyWithoutMuchUselessWork) {  // Field case 2.04
   for (const bool all_or_nothing : {false, true}) {
     const auto storm = slow_server(Policy::kUcm, {.start_spread = 10 * kMillisecond, .all_or_nothing = all_or_nothing});
     EXPECT_TRUE(storm.complete);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what no compiler checks: which folder includes what, and that the documents name things which exist.
 
-    tests/tree/tree_test.py engines | arrows | documents
+    tests/tree/tree_test.py engines | arrows | documents | field-cases
 """
 
 import pathlib
@@ -102,8 +102,30 @@ def check_documents() -> None:
                 problems.append(f"{where}: there is no `make {target}`")
 
 
+def check_field_cases() -> None:
+    """docs/field-cases.md and the comments at the tests name the same tests for the same cases."""
+    documented = set()
+    for line in (ROOT / "docs" / "field-cases.md").read_text().splitlines():
+        if match := re.match(r"\| (\d\.\d\d) \|", line):
+            documented |= {(match.group(1), test) for test in re.findall(r"`(\w+\.\w+)`", line)}
+    said = set()
+    cases = r"// Field cases? ([\d., ]+)\n"
+    test = r"TEST\w*\((\w+),\s*(\w+)\) \{"
+    for file in sorted((ROOT / "tests").rglob("*.cpp")):
+        text = file.read_text()
+        for numbers, suite, name in re.findall(cases + test, text):
+            said |= {(number, f"{suite}.{name}") for number in re.findall(r"\d\.\d\d", numbers)}
+        for suite, name, numbers in re.findall(test + r"\s*" + cases, text):
+            said |= {(number, f"{suite}.{name}") for number in re.findall(r"\d\.\d\d", numbers)}
+    for number, name in sorted(documented - said):
+        problems.append(f"docs/field-cases.md: no test {name} says that it is about case {number}")
+    for number, name in sorted(said - documented):
+        problems.append(f"docs/field-cases.md: {name} is missing from case {number}")
+
+
 def main() -> int:
-    {"engines": check_engines, "arrows": check_arrows, "documents": check_documents}[sys.argv[1]]()
+    {"engines": check_engines, "arrows": check_arrows, "documents": check_documents,
+     "field-cases": check_field_cases}[sys.argv[1]]()
     for problem in problems:
         print(problem)
     print(f"{sys.argv[1]}: {len(problems)} problems")

@@ -27,7 +27,7 @@ std::vector<std::uint8_t> bytes_from_hex(std::string_view hex) {
 
 std::string zeros(int bytes) { return std::string(static_cast<std::size_t>(2 * bytes), '0'); }
 
-TEST_F(Active, RequestIsByteForByteThatOfALinuxKernel) {
+TEST_F(Active, RequestIsByteForByteThatOfALinuxKernel) {  // Field case 2.18
   // A REQ of Linux 6.1, but for its random numbers: transaction ID, comm ID, starting PSN.
   const auto linux_req = bytes_from_hex(
       "0107020300000000 00000002785e0ec0 0010000000000000"
@@ -81,7 +81,7 @@ TEST_F(Active, PrivateDataFollowsTheHeaderAndIsPaddedWithZeros) {
   for (std::size_t i = 39; i < 92; ++i) EXPECT_EQ(m.private_data[i], 0);
 }
 
-TEST_F(Active, RetryCountsAboveSevenAreSentAsSeven) {  // field case 5.07
+TEST_F(Active, RetryCountsAboveSevenAreSentAsSeven) {  // Field case 5.07
   for (const int asked : {8, 15, 255}) {
     const auto count = static_cast<std::uint8_t>(asked);
     auto params = connect_params();
@@ -95,7 +95,7 @@ TEST_F(Active, RetryCountsAboveSevenAreSentAsSeven) {  // field case 5.07
   }
 }
 
-TEST_F(Active, VendorOptionsTravelInTheRequestAndComeBackWithTheReply) {
+TEST_F(Active, VendorOptionsTravelInTheRequestAndComeBackWithTheReply) {  // Field case 5.11
   auto params = connect_params();
   params.params.vendor_id = 0x02c9;
   params.params.ece_options = 0x30000002;
@@ -114,7 +114,7 @@ TEST_F(Active, VendorOptionsTravelInTheRequestAndComeBackWithTheReply) {
   EXPECT_EQ(e.peer.ece_options, 0x10000001u);
 }
 
-TEST_F(Active, ImpossibleParametersAreRefusedAndNothingIsSent) {
+TEST_F(Active, ImpossibleParametersAreRefusedAndNothingIsSent) {  // Field case 5.01
   const std::array<std::uint8_t, 57> too_much{};
   const auto refused = [&](auto change) {
     auto params = connect_params();
@@ -122,7 +122,7 @@ TEST_F(Active, ImpossibleParametersAreRefusedAndNothingIsSent) {
     const auto result = engine.connect(now, params);
     return !result && result.error().code == EINVAL;
   };
-  EXPECT_TRUE(refused([&](ConnectParams& p) { p.private_data = too_much; }));  // field case 5.01
+  EXPECT_TRUE(refused([&](ConnectParams& p) { p.private_data = too_much; }));
   EXPECT_TRUE(refused([](ConnectParams& p) { p.path_mtu = 0; }));
   EXPECT_TRUE(refused([](ConnectParams& p) { p.path_mtu = 6; }));
   EXPECT_TRUE(refused([](ConnectParams& p) { p.packet_lifetime = 32; }));
@@ -133,7 +133,7 @@ TEST_F(Active, ImpossibleParametersAreRefusedAndNothingIsSent) {
   EXPECT_EQ(engine.usage(), Engine::Usage{});
 }
 
-TEST_F(Active, FiftySixBytesOfPrivateDataFit) {
+TEST_F(Active, FiftySixBytesOfPrivateDataFit) {  // Field case 5.01
   const std::array<std::uint8_t, 56> all{9};
   auto params = connect_params();
   params.private_data = all;
@@ -162,7 +162,7 @@ TEST_F(Active, ReplyIsReportedWithThePeersNumbersAndItsWholePrivateData) {
   EXPECT_TRUE(packets().empty());
 }
 
-TEST_F(Active, QpParametersAreOwnBeforeTheReplyAndThePeersAfter) {
+TEST_F(Active, QpParametersAreOwnBeforeTheReplyAndThePeersAfter) {  // Field cases 5.04, 5.06
   connect();
   auto p = *engine.qp_parameters(id);
   EXPECT_FALSE(p.dest_known);
@@ -197,7 +197,7 @@ TEST_F(Active, EstablishSendsRtuInTheExchangesTransaction) {
   EXPECT_EQ(engine.next_deadline(), kNever);
 }
 
-TEST_F(Active, RequestIsRepeatedUnchangedAtGrowingIntervalsAndGivenUpAfterSixteenOfLinux) {
+TEST_F(Active, RequestIsRepeatedUnchangedAtGrowingIntervalsAndGivenUpAfterSixteenOfLinux) {  // Field cases 2.16, 5.13
   const auto connection = engine.connect(now, connect_params());
   ASSERT_TRUE(connection);
   const TimeNs start = now;
@@ -238,7 +238,16 @@ TEST_F(Active, BudgetFollowsThePacketLifetime) {
   EXPECT_EQ(time_of_giving_up(), now + 16 * 6144 * kMillisecond);
 }
 
-TEST_F(Active, RepetitionsOfManyRequestsDoNotComeTogether) {  // field case 2.16
+TEST_F(Active, LocalAckTimeoutFollowsThePacketLifetime) {  // Field case 5.08
+  for (const auto& [lifetime, timeout] : {std::pair{13, 16}, {16, 17}, {18, 19}}) {
+    auto params = connect_params();
+    params.packet_lifetime = static_cast<std::uint8_t>(lifetime);
+    ASSERT_TRUE(engine.connect(now, params));
+    EXPECT_EQ(sent<wire::Req>().primary.local_ack_timeout, timeout);
+  }
+}
+
+TEST_F(Active, RepetitionsOfManyRequestsDoNotComeTogether) {  // Field case 2.16
   std::set<TimeNs> moments;
   for (std::uint32_t qpn = 1; qpn <= 30; ++qpn) {
     auto params = connect_params();
@@ -349,7 +358,7 @@ TEST_F(Active, RepeatedReplyWhenEstablishedGetsTheSameRtu) {
   EXPECT_TRUE(events().empty());
 }
 
-TEST_F(Active, RejectionIsReportedWithItsReasonAndWholePrivateData) {
+TEST_F(Active, RejectionIsReportedWithItsReasonAndWholePrivateData) {  // Field case 5.13
   connect();
   auto m = rej(wire::MessageKind::kReq);
   m.private_data[147] = 0x5a;
@@ -381,7 +390,7 @@ TEST_F(Active, StaleRejectionWaitsOutTheTimeBeforeIdle) {
   EXPECT_EQ(state(), State::kIdle);
 }
 
-TEST_F(Active, RejectionAfterEstablishIsReportedOnceAndDisconnectThenSendsNothing) {
+TEST_F(Active, RejectionAfterEstablishIsReportedOnceAndDisconnectThenSendsNothing) {  // Field case 1.18
   reach(State::kEstablished, true);
   deliver(rej(wire::MessageKind::kOther));
   EXPECT_EQ(event().type, EventType::kRejected);
@@ -400,7 +409,7 @@ TEST_F(Active, RejectionOfAReplyThatItOvertookIsHeardAndTheReplyThenIgnored) {
   expect_silence();
 }
 
-TEST_F(Active, PeerThatIsDoneBeforeEstablishIsHeard) {  // field case 1.06
+TEST_F(Active, PeerThatIsDoneBeforeEstablishIsHeard) {  // Field case 1.06
   reach(State::kRepReceived, true);
   deliver(dreq());
   EXPECT_EQ(event().type, EventType::kDisconnected);
@@ -410,7 +419,7 @@ TEST_F(Active, PeerThatIsDoneBeforeEstablishIsHeard) {  // field case 1.06
   EXPECT_EQ(state(), State::kTimewait);
 }
 
-TEST_F(Active, RejectingTheReplyEndsTheConnection) {
+TEST_F(Active, RejectingTheReplyEndsTheConnection) {  // Field case 1.06
   reach(State::kRepReceived, true);
   ASSERT_TRUE(engine.reject(now, id, {}));
   const auto m = sent<wire::Rej>();
@@ -432,7 +441,7 @@ TEST_F(Active, DestroyBeforeTheReplyWithdrawsTheRequest) {
   EXPECT_EQ(engine.usage(), Engine::Usage{});
 }
 
-TEST_F(Active, CommIdsAndPsnsAreUnpredictableAndCarryTheShard) {
+TEST_F(Active, CommIdsAndPsnsAreUnpredictableAndCarryTheShard) {  // Field case 6.05
   Engine sharded({.random_key = {3, 4}, .shard = 0xb});
   std::vector<std::uint32_t> comm_ids;
   for (std::uint32_t i = 0; i < 100; ++i) {
@@ -448,6 +457,21 @@ TEST_F(Active, CommIdsAndPsnsAreUnpredictableAndCarryTheShard) {
     }
     comm_ids.push_back(m.local_comm_id);
   }
+}
+
+class Configured : public CmTest {
+ protected:
+  Configured() : CmTest({.random_key = {1, 2}, .cm_response_timeout = 18, .max_cm_retries = 3}) {}
+};
+
+TEST_F(Configured, TimeoutAndRetriesAreOnTheWireAndInTheBudget) {  // Field case 2.17
+  const TimeNs start = now;
+  ASSERT_TRUE(engine.connect(now, connect_params()));
+  const auto m = sent<wire::Req>();
+  EXPECT_EQ(m.local_cm_response_timeout, 18);
+  EXPECT_EQ(m.remote_cm_response_timeout, 18);
+  EXPECT_EQ(m.max_cm_retries, 3);
+  EXPECT_EQ(time_of_giving_up(), start + 4 * (1024 + 512) * kMillisecond);
 }
 
 class OneConnection : public CmTest {

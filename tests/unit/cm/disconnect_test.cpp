@@ -41,7 +41,7 @@ TEST_P(Disconnect, SendsDreqForThePeersQpAndReportsTheAnswerThenTheEndOfTimewait
   EXPECT_EQ(engine.usage(), Engine::Usage{});
 }
 
-TEST_P(Disconnect, DreqIsRepeatedUntilTheSidesOwnBudgetEndsAndItsTimeoutReported) {  // field case 3.07
+TEST_P(Disconnect, DreqIsRepeatedUntilTheSidesOwnBudgetEndsAndItsTimeoutReported) {  // Field case 3.07
   reach(State::kEstablished, active());
   engine.disconnect(now, id);
   const auto first = packets();
@@ -94,7 +94,7 @@ TEST_P(Disconnect, PeersDreqIsReportedAndAnsweredWhenTheApplicationAsks) {
   EXPECT_EQ(state(), State::kTimewait);
 }
 
-TEST_P(Disconnect, RepeatedDreqIsAnsweredInTimewaitInIdleAndAfterDestroy) {  // field case 3.01
+TEST_P(Disconnect, RepeatedDreqIsAnsweredInTimewaitInIdleAndAfterDestroy) {  // Field case 3.01
   reach(State::kDreqReceived, active());
   engine.disconnect(now, id);
   const auto first = packets();
@@ -137,7 +137,7 @@ TEST_P(Disconnect, SecondDisconnectSendsNothing) {
   expect_silence();
 }
 
-TEST_P(Disconnect, DestroyOfAnEstablishedConnectionSendsOneDreqAndHoldsNothing) {  // field case 3.03
+TEST_P(Disconnect, DestroyOfAnEstablishedConnectionSendsOneDreqAndHoldsNothing) {  // Field case 3.03
   reach(State::kEstablished, active());
   engine.destroy(now, id);
   sent<wire::Dreq>();
@@ -152,7 +152,22 @@ TEST_P(Disconnect, DestroyAnswersAWaitingDreq) {
   sent<wire::Drep>();
 }
 
-TEST_P(Disconnect, QpNumberIsFreeForTheNextConnectionRightAfterDrep) {  // field case 1.24
+TEST_P(Disconnect, MessageAboutAnotherPathHoldsNothing) {  // Field case 1.19
+  reach(State::kEstablished, active());
+  auto lap = mad_of(dreq());
+  store_be16(&lap[16], static_cast<std::uint16_t>(wire::Attribute::kLap));
+  engine.on_packet(now, kFromPeer, lap);
+  expect_silence();
+  EXPECT_EQ(engine.counters().unsupported, 1u);
+  engine.disconnect(now, id);
+  sent<wire::Dreq>();
+  deliver(answer<wire::Drep>());
+  EXPECT_EQ(event().type, EventType::kDisconnected);
+  engine.destroy(now, id);
+  EXPECT_EQ(engine.usage().connections, 0u);
+}
+
+TEST_P(Disconnect, QpNumberIsFreeForTheNextConnectionRightAfterDrep) {  // Field case 1.24
   reach(State::kTimewait, active());
   if (listener == ListenerId{}) listen();
   auto m = req();

@@ -11,7 +11,7 @@ class Hostile : public CmTest {
   Mad mad() { return mad_of(req()); }
 };
 
-TEST_F(Hostile, EverySizeButTheMadsIsCountedAndDropped) {
+TEST_F(Hostile, EverySizeButTheMadsIsCountedAndDropped) {  // Field case 6.01
   listen();
   const auto good = mad();
   std::vector<std::uint8_t> bytes(good.begin(), good.end());
@@ -23,7 +23,7 @@ TEST_F(Hostile, EverySizeButTheMadsIsCountedAndDropped) {
   EXPECT_EQ(engine.counters().bad_size, 600u);
 }
 
-TEST_F(Hostile, ForeignVersionsClassesMethodsAndAttributesAreCountedAndDropped) {
+TEST_F(Hostile, ForeignVersionsClassesMethodsAndAttributesAreCountedAndDropped) {  // Field case 6.01
   listen();
   const auto with_byte = [&](std::size_t offset, std::uint8_t value) {
     auto bytes = mad();
@@ -80,7 +80,7 @@ TEST_F(Hostile, TimersAreHandledInBoundedPortions) {
   EXPECT_EQ(handled, 1000u);
 }
 
-TEST_F(Hostile, AFloodOfRequestsHoldsNoMoreThanTheBacklog) {  // field case 6.06
+TEST_F(Hostile, AFloodOfRequestsHoldsNoMoreThanTheBacklog) {  // Field case 6.06
   listen(100);
   for (std::uint32_t i = 1; i <= 50'000; ++i) {
     auto m = req();
@@ -257,7 +257,7 @@ class Storm {
   StateHash packet_hash_;
 };
 
-TEST(HostileStorm, DamagedMessagesInEveryStateNeverCrashNorLeak) {
+TEST(HostileStorm, DamagedMessagesInEveryStateNeverCrashNorLeak) {  // Field cases 1.05, 1.17, 6.01
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Storm storm(seed);
     for (int i = 0; i < 600; ++i) storm.step();

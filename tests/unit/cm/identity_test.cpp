@@ -6,7 +6,7 @@ namespace {
 
 class Identity : public CmTest {};
 
-TEST_F(Identity, NewCommIdWithALiveQpIsStaleAndEndsTheOldConnection) {  // field case 1.03
+TEST_F(Identity, NewCommIdWithALiveQpIsStaleAndEndsTheOldConnection) {  // Field case 1.03
   reach(State::kEstablished, false);
   auto m = req();
   m.local_comm_id = kPeerCommId + 1;
@@ -67,7 +67,7 @@ TEST_F(Identity, ReplyWithACommIdThatAnotherConnectionHasIsDropped) {
   EXPECT_EQ(state(), State::kReqSent);
 }
 
-TEST_F(Identity, ClonedMachinesWithOneGuidAreTwoPeers) {  // field case 1.24
+TEST_F(Identity, ClonedMachinesWithOneGuidAreTwoPeers) {  // Field case 1.24
   reach(State::kEstablished, false);
   const Path clone{.local = kOwnAddress, .remote = kStranger};
   auto m = req();
@@ -80,7 +80,7 @@ TEST_F(Identity, ClonedMachinesWithOneGuidAreTwoPeers) {  // field case 1.24
   EXPECT_EQ(state(), State::kEstablished);
 }
 
-TEST_F(Identity, SameLinkLocalAddressOnTwoInterfacesIsTwoPeers) {  // field case 4.06
+TEST_F(Identity, SameLinkLocalAddressOnTwoInterfacesIsTwoPeers) {  // Field case 4.06
   ASSERT_TRUE(engine.listen({.service_id = kServiceId, .address_family_only = false}));
   wire::IpAddress peer, own;
   peer.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
@@ -96,7 +96,7 @@ TEST_F(Identity, SameLinkLocalAddressOnTwoInterfacesIsTwoPeers) {  // field case
   EXPECT_TRUE(events().empty());
 }
 
-TEST_F(Identity, MessagesFromAnotherAddressDoNotTouchAConnection) {  // field case 6.05
+TEST_F(Identity, MessagesFromAnotherAddressDoNotTouchAConnection) {  // Field case 6.05
   const Path stranger{.local = kOwnAddress, .remote = kStranger};
   connect();
   deliver(rep(), stranger);

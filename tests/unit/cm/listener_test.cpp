@@ -132,7 +132,7 @@ class Backlog : public Listener {
   }
 };
 
-TEST_F(Backlog, OverflowIsSilentAndARepetitionSucceedsOnceARequestIsTaken) {  // field case 2.13
+TEST_F(Backlog, OverflowIsSilentAndARepetitionSucceedsOnceARequestIsTaken) {  // Field case 2.13
   listen(4);
   for (std::uint32_t i = 0; i < 6; ++i) send_request(i);
   const auto waiting = events();
@@ -174,7 +174,7 @@ TEST_F(Backlog, ClosingRejectsWhatIsNotTakenAndKeepsWhatIs) {
   EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kInvalidServiceId);
 }
 
-TEST_F(Backlog, ZeroCountsAsOne) {
+TEST_F(Backlog, ZeroCountsAsOne) {  // Field case 2.14
   listen(0);
   send_request(0);
   send_request(1);

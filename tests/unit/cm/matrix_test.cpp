@@ -254,7 +254,7 @@ class Cell : public CmTest {
   int error_ = 0;
 };
 
-TEST(StateMachine, EveryCellDoesWhatTheTableSaysOrIsImpossible) {
+TEST(StateMachine, EveryCellDoesWhatTheTableSaysOrIsImpossible) {  // Field case 6.03
   std::set<std::pair<State, Input>> exercised;
   const auto exercise_all = [&](std::span<const State> states, bool active) {
     for (const State state : states) {
@@ -277,6 +277,19 @@ TEST(StateMachine, EveryCellDoesWhatTheTableSaysOrIsImpossible) {
       const auto input = static_cast<Input>(i);
       const bool possible = transition(state, input).action != Action::kImpossible;
       EXPECT_EQ(exercised.contains({state, input}), possible) << name(state) << " x " << name(input);
+    }
+  }
+}
+
+// Field case 1.11
+TEST(StateMachine, NothingIsUnreachableOnceItIsEstablished) {
+  const std::set connecting{State::kReqHeld, State::kReqSent, State::kMraReqReceived, State::kRepSent,
+                            State::kMraRepReceived};
+  for (std::size_t s = 0; s < kStateCount; ++s) {
+    for (std::size_t i = 0; i < kInputCount; ++i) {
+      const auto state = static_cast<State>(s);
+      const Action action = transition(state, static_cast<Input>(i)).action;
+      EXPECT_TRUE(action != Action::kReportUnreachable || connecting.contains(state)) << name(state);
     }
   }
 }

@@ -79,5 +79,15 @@ TEST(Memory, AnEstablishedConnectionTakesAtMost256BytesPerSide) {
   EXPECT_LE(per_side, 256u);
 }
 
+TEST(Memory, ABacklogCostsNothingUntilItIsUsed) {  // Field case 2.15
+  const auto held_by = [](std::uint32_t backlog) {
+    Engine engine({.random_key = {1, 2}});
+    const std::size_t before = bytes_held();
+    EXPECT_TRUE(engine.listen({.service_id = kServiceId, .backlog = backlog}));
+    return bytes_held() - before;
+  };
+  EXPECT_EQ(held_by(65'535), held_by(1));
+}
+
 }  // namespace
 }  // namespace ucm::cm

@@ -36,7 +36,7 @@ TEST_F(Passive, RequestIsReportedWithThePeersNumbersAddressesAndWholePrivateData
   EXPECT_TRUE(packets().empty());
 }
 
-TEST_F(Passive, ReplyCarriesTheAcceptorsNumbers) {
+TEST_F(Passive, ReplyCarriesTheAcceptorsNumbers) {  // Field cases 5.01, 5.11
   request();
   auto params = accept_params();
   const std::array<std::uint8_t, 196> data{0xaa};
@@ -62,7 +62,7 @@ TEST_F(Passive, ReplyCarriesTheAcceptorsNumbers) {
   EXPECT_EQ(m.starting_psn, engine.qp_parameters(id)->rq_psn);
 }
 
-TEST_F(Passive, QpParametersAreTheRequestsBeforeAcceptAndTheAcceptorsAfter) {
+TEST_F(Passive, QpParametersAreTheRequestsBeforeAcceptAndTheAcceptorsAfter) {  // Field cases 5.04, 5.06
   request();
   auto p = *engine.qp_parameters(id);
   EXPECT_TRUE(p.dest_known);
@@ -155,7 +155,7 @@ TEST_F(Passive, MraStretchesTheWaitForRtu) {
   EXPECT_EQ(event().type, EventType::kEstablished);
 }
 
-TEST_F(Passive, DuplicateRequestWhileAcceptIsPendingGetsMraAndNoSecondEvent) {  // field case 1.02
+TEST_F(Passive, DuplicateRequestWhileAcceptIsPendingGetsMraAndNoSecondEvent) {  // Field case 1.02
   request();
   for (int i = 0; i < 3; ++i) {
     deliver(req());
@@ -170,7 +170,7 @@ TEST_F(Passive, DuplicateRequestWhileAcceptIsPendingGetsMraAndNoSecondEvent) {  
   accept();
 }
 
-TEST_F(Passive, DuplicateRequestAfterAcceptGetsTheSameReplyAndCostsNoRetry) {
+TEST_F(Passive, DuplicateRequestAfterAcceptGetsTheSameReplyAndCostsNoRetry) {  // Field case 1.03
   request();
   ASSERT_TRUE(engine.accept(now, id, accept_params()));
   const auto first = packets();
@@ -204,7 +204,7 @@ TEST_F(Passive, RequestAfterTheEndIsANewOne) {
   EXPECT_NE(e.connection, id);
 }
 
-TEST_F(Passive, RejectSendsReasonAndPrivateData) {
+TEST_F(Passive, RejectSendsReasonAndPrivateData) {  // Field case 5.11
   request();
   const std::array<std::uint8_t, 148> data{0xaa};
   ASSERT_TRUE(engine.reject(now, id, {.reason = wire::RejReason::kVendorOptionNotSupported, .private_data = data}));
@@ -217,7 +217,7 @@ TEST_F(Passive, RejectSendsReasonAndPrivateData) {
   EXPECT_FALSE(engine.accept(now, id, accept_params()));
 }
 
-TEST_F(Passive, RejectWithTooMuchPrivateDataIsRefusedAndTheRequestStillStands) {
+TEST_F(Passive, RejectWithTooMuchPrivateDataIsRefusedAndTheRequestStillStands) {  // Field case 5.01
   request();
   const std::array<std::uint8_t, 149> data{};
   const auto result = engine.reject(now, id, {.private_data = data});
@@ -227,7 +227,7 @@ TEST_F(Passive, RejectWithTooMuchPrivateDataIsRefusedAndTheRequestStillStands) {
   accept();
 }
 
-TEST_F(Passive, AcceptWithTooMuchPrivateDataFailsAndRejects) {
+TEST_F(Passive, AcceptWithTooMuchPrivateDataFailsAndRejects) {  // Field case 5.01
   request();
   const std::array<std::uint8_t, 197> data{};
   auto params = accept_params();
@@ -238,7 +238,7 @@ TEST_F(Passive, AcceptWithTooMuchPrivateDataFailsAndRejects) {
   EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kConsumerDefined);
 }
 
-TEST_F(Passive, WithdrawnRequestIsNotReportedAndAcceptFails) {  // field case 1.07
+TEST_F(Passive, WithdrawnRequestIsNotReportedAndAcceptFails) {  // Field case 1.07
   request();
   wire::Rej m;
   m.local_comm_id = kPeerCommId;
@@ -255,7 +255,34 @@ TEST_F(Passive, WithdrawnRequestIsNotReportedAndAcceptFails) {  // field case 1.
   EXPECT_TRUE(packets().empty());
 }
 
-TEST_F(Passive, WithdrawalAfterAcceptIsReported) {
+// Field case 1.04
+TEST_F(Passive, RequestWithdrawnBeforeItsEventIsReadIsReportedAndAcceptFailsOrIsNeverHeardOf) {
+  listen(kDeliveredMax + 1);
+  for (std::uint32_t i = 1; i <= kDeliveredMax + 1; ++i) {
+    auto m = req();
+    m.local_comm_id = i;
+    m.local_qpn = 1000 + i;
+    deliver(m);
+    wire::Rej withdrawal;
+    withdrawal.local_comm_id = i;
+    withdrawal.message = wire::MessageKind::kOther;
+    withdrawal.reason = wire::RejReason::kTimeout;
+    withdrawal.ari_length = 8;
+    store_be64(withdrawal.ari.data(), kPeerGuid);
+    deliver(withdrawal);
+  }
+  const auto reported = events();
+  EXPECT_EQ(reported.size(), kDeliveredMax);  // the last one still waited
+  for (const auto& e : reported) {
+    EXPECT_EQ(e.type, EventType::kConnectRequest);
+    EXPECT_FALSE(engine.accept(now, e.connection, accept_params()));
+    engine.destroy(now, e.connection);
+  }
+  expect_silence();
+  EXPECT_EQ(engine.usage().connections, 0u);
+}
+
+TEST_F(Passive, WithdrawalAfterAcceptIsReported) {  // Field case 1.06
   reach(State::kRepSent, false);
   wire::Rej m;
   m.local_comm_id = kPeerCommId;
@@ -294,7 +321,18 @@ TEST_F(Passive, DestroyBeforeAcceptRejectsTheRequestAfterAcceptTheReply) {
   EXPECT_EQ(m.reason, wire::RejReason::kConsumerDefined);
 }
 
-TEST_F(Passive, DisconnectRequestBeforeRtuIsReportedWithoutEstablishedFirst) {
+TEST_F(Passive, DisconnectRequestRightAfterRtuIsReportedAfterEstablished) {  // Field case 1.08
+  request();
+  accept();
+  deliver(answer<wire::Rtu>());
+  deliver(dreq());
+  const auto list = events();
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0].type, EventType::kEstablished);
+  EXPECT_EQ(list[1].type, EventType::kDisconnected);
+}
+
+TEST_F(Passive, DisconnectRequestBeforeRtuIsReportedWithoutEstablishedFirst) {  // Field case 1.06
   reach(State::kRepSent, false);
   deliver(dreq());
   EXPECT_EQ(event().type, EventType::kDisconnected);
@@ -368,7 +406,7 @@ const Refusal kRefusals[] = {
     {"MtuBeyondTheLargest", [](wire::Req& m) { m.path_mtu = 6; }, wire::RejReason::kInvalidMtu, 0},
 };
 
-TEST_P(PassiveRefusal, IsAnsweredWithItsReasonAndLeavesNothing) {
+TEST_P(PassiveRefusal, IsAnsweredWithItsReasonAndLeavesNothing) {  // Field case 6.07
   listen();
   auto m = req();
   GetParam().change(m);

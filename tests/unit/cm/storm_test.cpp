@@ -57,7 +57,7 @@ TEST_F(Pacing, WindowOfAPeerOpensWithItsAnswers) {
   EXPECT_EQ(engine.usage().requests_in_flight, sent.size());
 }
 
-TEST_F(Pacing, DeadPeerGetsFewRequestsAndEachIsGivenUpInItsOwnTime) {  // field cases 2.03, 2.16
+TEST_F(Pacing, DeadPeerGetsFewRequestsAndEachIsGivenUpInItsOwnTime) {  // Field cases 2.03, 2.16
   constexpr std::uint32_t kAll = 20'000;
   const TimeNs start_time = now;
   for (std::uint32_t i = 1; i <= kAll; ++i) start(kPeerAddress, i);
@@ -181,6 +181,18 @@ TEST_F(Queueing, ApplicationGetsAFewAtATimeInOrder) {
   EXPECT_EQ(engine.usage().requests, 0u);
 }
 
+TEST_F(Queueing, EveryRequestOfABurstIsAConnectionOfItsOwn) {  // Field case 1.13
+  listen(128);
+  for (std::uint32_t i = 1; i <= 128; ++i) ask(1, i);
+  std::set<ConnectionId> connections;
+  while (read() != 0) {
+    connections.insert(last);
+    EXPECT_TRUE(engine.accept(now, last, accept_params()));
+  }
+  EXPECT_EQ(connections.size(), 128u);
+  EXPECT_EQ(packets().size(), 128u);
+}
+
 TEST_F(Queueing, HostsTakeTurnsAndAClientThatWasStartedIsFinishedFirst) {
   listen(4096);
   // What fills the application's share, so that all the rest waits.
@@ -196,7 +208,7 @@ TEST_F(Queueing, HostsTakeTurnsAndAClientThatWasStartedIsFinishedFirst) {
   EXPECT_EQ(hosts, (std::vector<std::uint32_t>{9, 1, 2, 3, 1}));
 }
 
-TEST_F(Queueing, WithdrawnRequestsNeverReachTheApplication) {  // field case 2.04
+TEST_F(Queueing, WithdrawnRequestsNeverReachTheApplication) {  // Field case 2.04
   listen(1000);
   for (std::uint32_t i = 1; i <= 100; ++i) ask(1, i);
   for (std::uint32_t i = 50; i <= 99; ++i) withdraw(1, i);
@@ -213,7 +225,7 @@ TEST_F(Queueing, RequestThatWaitsAsksForPatience) {
   EXPECT_EQ(sent<wire::Mra>().message, wire::MessageKind::kReq);
 }
 
-TEST_F(Queueing, OneHostLeavesRoomForTheOthers) {  // field case 6.06
+TEST_F(Queueing, OneHostLeavesRoomForTheOthers) {  // Field case 6.06
   listen(1024);
   for (std::uint32_t i = 1; i <= 5000; ++i) ask(1, i);
   EXPECT_EQ(engine.usage().requests, 512u + kDeliveredMax / 2);
@@ -223,7 +235,7 @@ TEST_F(Queueing, OneHostLeavesRoomForTheOthers) {  // field case 6.06
   EXPECT_EQ(engine.usage().requests, before + 128);
 }
 
-TEST_F(Queueing, CrowdIsClosedToFurtherUcmsUntilSomebodyIsServed) {  // field case 2.04
+TEST_F(Queueing, CrowdIsClosedToFurtherUcmsUntilSomebodyIsServed) {  // Field case 2.04
   listen(256);
   for (std::uint32_t host = 1; host <= kSourcesMax + kDeliveredMax / 3 + 1; ++host) {
     for (std::uint32_t i = 1; i <= 3; ++i) ask(host, i);
@@ -256,7 +268,7 @@ TEST_F(Queueing, SmallBacklogIsAllOfOneHostsIfItComesFirst) {
   EXPECT_EQ(engine.counters().backlog_full, 101u);
 }
 
-TEST_F(Queueing, ClosedListenerRejectsAllThatWait) {  // field case 3.14
+TEST_F(Queueing, ClosedListenerRejectsAllThatWait) {  // Field case 3.14
   listen(1000);
   for (std::uint32_t i = 1; i <= 100; ++i) ask(1, i);
   engine.close_listener(now, listener);
