@@ -95,14 +95,13 @@ std::string connections_text(const json& status, Programs& programs) {
   return out;
 }
 
-// Those that have counted something.
-std::string counters_text(const json& status) {
+// Those that are not zero.
+std::string numbers_text(const char* title, const json& numbers) {
   std::string out;
-  const json counters = member(status, "counters");
-  for (const auto& [name, value] : counters.items()) {
+  for (const auto& [name, value] : numbers.items()) {
     if (value.is_number() && value != 0) out += "  " + padded(name, 28) + " " + value.dump() + "\n";
   }
-  return "Counters" + (out.empty() ? ": all zero\n" : "\n" + out);
+  return title + (out.empty() ? ": all zero\n" : "\n" + out);
 }
 
 }  // namespace
@@ -128,7 +127,8 @@ std::string status_text(const json& status) {
   return "ucmd " + text(daemon, "version") + ": process " + std::to_string(number(daemon, "pid")) + " of user " +
          std::to_string(number(daemon, "uid")) + " on " + text(daemon, "socket") + ", up " +
          std::to_string(number(daemon, "uptime_s")) + " s\n" + devices_text(status) + sessions_text(status) +
-         listeners_text(status, programs) + connections_text(status, programs) + counters_text(status);
+         listeners_text(status, programs) + connections_text(status, programs) +
+         numbers_text("Held", member(status, "held")) + numbers_text("Counters", member(status, "counters"));
 }
 
 }  // namespace ucm::cli

@@ -23,6 +23,8 @@ class RealNode final : public NodeAccess {
   void remove_session(node::SessionId session) override { node_.remove_session(session); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return node_.listeners(); }
   std::vector<node::Node::ConnectionStatus> connections() const override { return node_.connections(); }
+  std::vector<node::Node::Count> counters() const override { return node_.counters(); }
+  std::vector<node::Node::Count> held() const override { return node_.held(); }
   std::vector<host::Device> devices() const override { return node_.host().devices(); }
 
   // A link-local address counts on whatever interface it is: the packet came to this host from this host.

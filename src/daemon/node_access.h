@@ -21,6 +21,8 @@ class NodeAccess {
 
   virtual std::vector<node::Node::ListenerStatus> listeners() const = 0;
   virtual std::vector<node::Node::ConnectionStatus> connections() const = 0;
+  virtual std::vector<node::Node::Count> counters() const = 0;
+  virtual std::vector<node::Node::Count> held() const = 0;
   virtual std::vector<host::Device> devices() const = 0;
   // Is it an address of this host? Asked for every received packet.
   virtual bool is_local(const wire::IpAddress& address) const = 0;

@@ -1,5 +1,7 @@
 #include "daemon/qpn_allocator.h"
 
+#include <algorithm>
+
 namespace ucm::daemon {
 
 QpnAllocator::QpnAllocator(std::uint64_t start)
@@ -20,6 +22,11 @@ void QpnAllocator::release_all(Owner owner) {
   for (Block& block : blocks_) {
     if (block.owner == owner) block = {};
   }
+}
+
+std::size_t QpnAllocator::in_use() const {
+  const auto taken = std::count_if(blocks_.begin(), blocks_.end(), [](const Block& block) { return block.owner != 0; });
+  return static_cast<std::size_t>(taken) * ipc::kQpnBlockSize;
 }
 
 QpnAllocator::Owner QpnAllocator::owner_of(std::uint32_t qpn) const {

@@ -2,6 +2,7 @@
 // queue pair then find nobody. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -21,6 +22,8 @@ class QpnAllocator {
   // with the block: how many the owner had before.
   std::optional<std::uint32_t> allocate(Owner owner, std::uint32_t position);
   void release_all(Owner owner);
+  // How many numbers have an owner.
+  std::size_t in_use() const;
 
   // 0: nobody's, or no number that is handed out at all.
   Owner owner_of(std::uint32_t qpn) const;

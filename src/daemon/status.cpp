@@ -94,7 +94,11 @@ std::string Server::status_json() const {
                                      {"peer_qpn", connection.peer_qpn},
                                      {"state", connection.state}});
   }
+  // Together they are what a leak would show in.
+  status["held"]["qpns"] = qpns_.in_use();
+  for (const auto& [name, value] : node_->held()) status["held"][name] = value;
   status["counters"] = counters_status(counters_);
+  for (const auto& [name, value] : node_->counters()) status["counters"][name] = value;
   // Program names may hold any bytes.
   return status.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -226,4 +226,32 @@ std::vector<Node::ConnectionStatus> Core::connections() const {
   return all;
 }
 
+std::vector<Node::Count> Core::counters() const {
+  std::vector<Node::Count> all = {
+      {"node_received", counters_.received},         {"node_data", counters_.data},
+      {"node_short_packet", counters_.short_packet}, {"node_bad_icrc", counters_.bad_icrc},
+      {"node_solved_icrc", counters_.solved_icrc},   {"node_bad_gsi", counters_.bad_gsi},
+      {"node_not_ours", counters_.not_ours},         {"node_not_the_node", counters_.not_the_node}};
+  for (const cm::CounterField& field : cm::kCounterFields) {
+    all.push_back({field.name, engine_.counters().*field.member});
+  }
+  return all;
+}
+
+std::vector<Node::Count> Core::held() const {
+  const cm::Engine::Usage engine = engine_.usage();
+  return {{"ids", ids_.size()},
+          {"listeners", engine.listeners},
+          {"connections", engine.connections},  // up to the end of timewait
+          {"comm_ids", engine.comm_ids},
+          {"remote_ids", engine.remote_ids},
+          {"remote_qps", engine.remote_qps},
+          {"exchanges", engine.exchanges},
+          {"requests", engine.requests},
+          {"requests_in_flight", engine.requests_in_flight},
+          {"timers", engine.timers},
+          {"sidr_exchanges", engine.sidr_exchanges},
+          {"sidr_messages", engine.sidr_messages}};
+}
+
 }  // namespace ucm::node

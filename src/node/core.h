@@ -55,6 +55,8 @@ class Core {
 
   std::vector<Node::ListenerStatus> listeners() const;
   std::vector<Node::ConnectionStatus> connections() const;
+  std::vector<Node::Count> counters() const;
+  std::vector<Node::Count> held() const;
   const PacketCounters& packet_counters() const { return counters_; }
   const cm::Counters& cm_counters() const { return engine_.counters(); }
 

@@ -90,6 +90,8 @@ void Node::remove_session(SessionId session) { impl_->core->remove_session(impl_
 
 std::vector<Node::ListenerStatus> Node::listeners() const { return impl_->core->listeners(); }
 std::vector<Node::ConnectionStatus> Node::connections() const { return impl_->core->connections(); }
+std::vector<Node::Count> Node::counters() const { return impl_->core->counters(); }
+std::vector<Node::Count> Node::held() const { return impl_->core->held(); }
 const host::Host& Node::host() const { return *impl_->host; }
 const std::vector<std::string>& Node::warnings() const { return impl_->warnings; }
 

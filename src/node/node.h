@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -67,6 +68,14 @@ class Node {
   };
   std::vector<ListenerStatus> listeners() const;
   std::vector<ConnectionStatus> connections() const;
+  struct Count {
+    std::string_view name;
+    std::uint64_t value;
+  };
+  // What has been counted since the start: packets (`node_…`), and what the CM engine counts.
+  std::vector<Count> counters() const;
+  // What is held at the moment, also after its program has ended: all zero when nothing is left.
+  std::vector<Count> held() const;
   const host::Host& host() const;
   // What a person should know about this host; usually empty.
   const std::vector<std::string>& warnings() const;

@@ -27,6 +27,8 @@ class FakeNode final : public NodeAccess {
   void remove_session(node::SessionId session) override { removed_sessions.push_back(session); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return {}; }
   std::vector<node::Node::ConnectionStatus> connections() const override { return {}; }
+  std::vector<node::Node::Count> counters() const override { return {{"node_received", 7}}; }
+  std::vector<node::Node::Count> held() const override { return {{"connections", 3}}; }
   std::vector<host::Device> devices() const override { return device_list; }
   bool is_local(const wire::IpAddress& address) const override { return address.is_loopback(); }
 

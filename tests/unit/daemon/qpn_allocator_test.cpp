@@ -39,7 +39,9 @@ TEST(QpnAllocator, TellsTheOwnerOfEveryNumberOfABlock) {
   EXPECT_EQ(qpns.owner_of(one), 1u);
   EXPECT_EQ(qpns.owner_of(one + kQpnBlockSize - 1), 1u);
   EXPECT_EQ(qpns.owner_of(two), 2u);
+  EXPECT_EQ(qpns.in_use(), 2 * kQpnBlockSize);
   qpns.release_all(1);
+  EXPECT_EQ(qpns.in_use(), kQpnBlockSize);
   EXPECT_EQ(qpns.owner_of(one), 0u);
   EXPECT_EQ(qpns.owner_of(two), 2u);
   for (const std::uint32_t nobodys : {0u, 1u, ipc::kQpnEnd, 0xFFFFFFu, UINT32_MAX}) {

@@ -207,6 +207,8 @@ TEST(Server, StatusIsJsonThatNamesItsPrograms) {
   ASSERT_EQ(status["sessions"].size(), 1u);
   EXPECT_EQ(status["sessions"][0]["pid"], getpid());
   EXPECT_EQ(status["devices"][0]["name"], "ucm_lo");
+  EXPECT_EQ(status["held"]["connections"], 3);
+  EXPECT_EQ(status["counters"]["node_received"], 7);
 }
 
 TEST(Server, StopRequestEndsEverySessionAndTheLoop) {

@@ -186,6 +186,17 @@ TEST_F(Nodes, AConnectionLivesFromResolveToTimewait) {
   run_until(now_ + 5000 * kMs);
   expect_event(a_, CmEventType::kTimewaitExit);
   expect_event(b_, CmEventType::kTimewaitExit);
+  for (const Node::Count& counted : a_.core.counters()) {
+    const bool once = counted.name == "established" || counted.name == "disconnected";
+    if (once) {
+      EXPECT_EQ(counted.value, 1u) << counted.name;
+    }
+  }
+  a_.core.remove_session(now_, kSession);
+  b_.core.remove_session(now_, kSession);
+  for (const auto* host : {&a_, &b_}) {
+    for (const Node::Count& held : host->core.held()) EXPECT_EQ(held.value, 0u) << held.name;
+  }
 }
 
 TEST_F(Nodes, ANeighbourThatIsNotThereGivesAddrErrorAtTheTimeout) {
