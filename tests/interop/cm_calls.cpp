@@ -15,6 +15,7 @@
 //   notify A EVENT
 //   attributes A STATE             of rdma_init_qp_attr: INIT, RTR, RTS
 //   state A                        the QP's own state
+//   query A                        what the QP has been told about its peer
 //   event A [B]                    the next event of A's channel; B names the ID of a request
 //   serve A N                      accepts every request of listener A, answers disconnections; ends after N of these
 //   silence A MS                   no event of A's channel in so many milliseconds
@@ -22,6 +23,7 @@
 //   say TEXT, sleep MS, repeat N   (repeat: the commands after it, so many times)
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -95,6 +97,8 @@ class Calls {
   std::string with_parameters(const Words& words, int (*call)(rdma_cm_id*, rdma_conn_param*));
   std::string attributes(const Words& words);
   std::string qp_state(rdma_cm_id* id);
+  std::string qp_attributes(rdma_cm_id* id);
+  std::string destroy(const Words& words);
   std::string event(const Words& words);
   std::string serve(const Named& listener, int disconnections);
   std::string event_text(const rdma_cm_event& event) const;
@@ -204,6 +208,30 @@ std::string Calls::qp_state(rdma_cm_id* id) {
   return error != 0 ? strerrorname_np(error) : names[attr.qp_state];
 }
 
+std::string Calls::qp_attributes(rdma_cm_id* id) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  const int mask = IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                   IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+  if (const int error = ibv_query_qp(id->qp, &attr, mask, &init); error != 0) return strerrorname_np(error);
+  std::ostringstream text;
+  text << "mtu=" << (128 << attr.path_mtu) << " tclass=" << int{attr.ah_attr.grh.traffic_class}
+       << " timeout=" << int{attr.timeout} << " retry=" << int{attr.retry_cnt} << " rnr=" << int{attr.rnr_retry}
+       << " rd_atomic=" << int{attr.max_rd_atomic} << " dest_rd_atomic=" << int{attr.max_dest_rd_atomic};
+  return text.str();
+}
+
+// With the last of a channel's IDs goes the channel.
+std::string Calls::destroy(const Words& words) {
+  const Named gone = named(words);
+  ids_.erase(words.at(1));
+  if (gone.id->qp != nullptr) rdma_destroy_qp(gone.id);
+  std::string text = result_text(rdma_destroy_id(gone.id));
+  const auto has_channel = [&](const auto& entry) { return entry.second.channel == gone.channel; };
+  if (std::none_of(ids_.begin(), ids_.end(), has_channel)) rdma_destroy_event_channel(gone.channel);
+  return text;
+}
+
 bool Calls::readable(const Named& who, int timeout_ms) const {
   pollfd ready{who.channel->fd, POLLIN, 0};
   return poll(&ready, 1, timeout_ms) > 0;
@@ -305,6 +333,7 @@ std::string Calls::run(const Words& words) {
   if (call == "notify") return result_text(rdma_notify(id(words), static_cast<ibv_event_type>(number(words.at(2)))));
   if (call == "attributes") return attributes(words);
   if (call == "state") return qp_state(id(words));
+  if (call == "query") return qp_attributes(id(words));
   if (call == "event") return event(words);
   if (call == "serve") return serve(named(words), number(words.at(2)));
   if (call == "silence") return readable(named(words), number(words.at(2))) ? event(words) : "";
@@ -313,12 +342,7 @@ std::string Calls::run(const Words& words) {
     who.channel = ids_.at(words.at(2)).channel;
     return result_text(rdma_migrate_id(who.id, who.channel));
   }
-  if (call == "destroy") {
-    rdma_cm_id* const gone = id(words);
-    ids_.erase(words.at(1));
-    if (gone->qp != nullptr) rdma_destroy_qp(gone);
-    return result_text(rdma_destroy_id(gone));
-  }
+  if (call == "destroy") return destroy(words);
   die("no call " + call);
 }
 

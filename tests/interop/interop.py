@@ -21,8 +21,9 @@ import loss
 import matrix
 import refusals
 import runner
+import slow
 
-CASES = runner.collect(harness, matrix, refusals, loss)
+CASES = runner.collect(harness, matrix, refusals, loss, slow)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.", "matrix.cmtime.from_linux4",
