@@ -190,7 +190,7 @@ void Engine::on_sidr_req(TimeNs now, const Path& path, const wire::MadHeader& he
   }
   const auto addresses = *wire::IpCmHeader::parse(req.private_data);
   const Listeners::Index listener = listener_for(path, req.service_id, std::nullopt, addresses);
-  if (listener == Listeners::kNone || !is_default_pkey(req.pkey)) {
+  if (listener == Listeners::kNone) {  // whatever P_Key it names  // Linux: same
     ++counters_.sidr_not_for_us;
     return refuse_sidr(path, header, req, wire::SidrStatus::kRejected);
   }

@@ -122,7 +122,7 @@ void Id::process_response(const ipc::CmEvent& cause, Event& told) {
     return;
   }
   told.event = RDMA_CM_EVENT_CONNECT_ERROR;
-  told.status = -connected.error().code;
+  told.status = -1;  // whatever the reason  // librdmacm: same
   fail_qp();
   const std::lock_guard lock(mutex_);
   phase_ = Phase::kClosed;

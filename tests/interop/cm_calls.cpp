@@ -1,5 +1,6 @@
 // cm_calls COMMAND…: makes rdma_cm calls one after the other and tells what each returns and what each event holds, in
-// words that do not depend on the run, so that two implementations can be compared line by line.
+// words that do not depend on the run, so that two implementations can be compared line by line. `cm_calls -` reads the
+// commands from its standard input and answers each with one line.
 //
 //   id A [udp]                     a new ID with an event channel of its own
 //   bind A ADDRESS PORT            addresses are numeric, with %interface where link-local
@@ -14,8 +15,9 @@
 //   establish|disconnect|destroy A
 //   notify A EVENT
 //   attributes A STATE             of rdma_init_qp_attr: INIT, RTR, RTS
+//   addresses A                    local and peer's
 //   state A                        the QP's own state
-//   query A                        what the QP has been told about its peer
+//   query A                        the same and the QP's attributes
 //   event A [B]                    the next event of A's channel; B names the ID of a request
 //   serve A N                      accepts every request of listener A, answers disconnections; ends after N of these
 //   silence A MS                   no event of A's channel in so many milliseconds
@@ -26,6 +28,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <sstream>
 #include <string_view>
@@ -97,7 +100,7 @@ class Calls {
   std::string with_parameters(const Words& words, int (*call)(rdma_cm_id*, rdma_conn_param*));
   std::string attributes(const Words& words);
   std::string qp_state(rdma_cm_id* id);
-  std::string qp_attributes(rdma_cm_id* id);
+  std::string query(rdma_cm_id* id);
   std::string destroy(const Words& words);
   std::string event(const Words& words);
   std::string serve(const Named& listener, int disconnections);
@@ -170,6 +173,34 @@ std::string Calls::with_parameters(const Words& words, int (*call)(rdma_cm_id*, 
   return result_text(call(id(words), null ? nullptr : &param));
 }
 
+// The attributes that the mask names.
+std::string attributes_text(const ibv_qp_attr& attr, int mask) {
+  std::ostringstream text;
+  if (mask & IBV_QP_ACCESS_FLAGS) text << " access=" << attr.qp_access_flags;
+  if (mask & IBV_QP_PKEY_INDEX) text << " pkey_index=" << attr.pkey_index;
+  if (mask & IBV_QP_PORT) text << " port=" << int{attr.port_num};
+  if (mask & IBV_QP_QKEY) text << " qkey=0x" << std::hex << attr.qkey << std::dec;
+  if (mask & IBV_QP_AV) {
+    const ibv_ah_attr& ah = attr.ah_attr;
+    char dgid[INET6_ADDRSTRLEN];
+    text << " global=" << int{ah.is_global} << " dgid=" << inet_ntop(AF_INET6, &ah.grh.dgid, dgid, sizeof(dgid))
+         << " sgid_index=" << int{ah.grh.sgid_index} << " flow_label=" << ah.grh.flow_label
+         << " hop=" << int{ah.grh.hop_limit} << " tclass=" << int{ah.grh.traffic_class} << " sl=" << int{ah.sl}
+         << " dlid=" << ah.dlid << " rate=" << int{ah.static_rate};
+  }
+  if (mask & IBV_QP_PATH_MTU) text << " mtu=" << (128 << attr.path_mtu);
+  if (mask & IBV_QP_DEST_QPN) text << " dest_qpn=" << attr.dest_qp_num;
+  if (mask & IBV_QP_RQ_PSN) text << " rq_psn=" << attr.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) text << " sq_psn=" << attr.sq_psn;
+  if (mask & IBV_QP_MIN_RNR_TIMER) text << " min_rnr=" << int{attr.min_rnr_timer};
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) text << " dest_rd_atomic=" << int{attr.max_dest_rd_atomic};
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) text << " rd_atomic=" << int{attr.max_rd_atomic};
+  if (mask & IBV_QP_TIMEOUT) text << " timeout=" << int{attr.timeout};
+  if (mask & IBV_QP_RETRY_CNT) text << " retry=" << int{attr.retry_cnt};
+  if (mask & IBV_QP_RNR_RETRY) text << " rnr=" << int{attr.rnr_retry};
+  return text.str();
+}
+
 std::string Calls::attributes(const Words& words) {
   const std::map<std::string, ibv_qp_state> states = {
       {"INIT", IBV_QPS_INIT}, {"RTR", IBV_QPS_RTR}, {"RTS", IBV_QPS_RTS}, {"SQD", IBV_QPS_SQD}};
@@ -178,25 +209,21 @@ std::string Calls::attributes(const Words& words) {
   int mask = 0;
   if (rdma_init_qp_attr(id(words), &attr, &mask) != 0) return result_text(-1);
   std::ostringstream text;
-  text << "mask=0x" << std::hex << mask << std::dec;
-  if (mask & IBV_QP_ACCESS_FLAGS) text << " access=" << attr.qp_access_flags;
-  if (mask & IBV_QP_PKEY_INDEX) text << " pkey_index=" << attr.pkey_index;
-  if (mask & IBV_QP_PORT) text << " port=" << int{attr.port_num};
-  if (mask & IBV_QP_QKEY) text << " qkey=0x" << std::hex << attr.qkey << std::dec;
-  if (mask & IBV_QP_AV) {
-    const ibv_ah_attr& ah = attr.ah_attr;
-    text << " global=" << int{ah.is_global} << " hop=" << int{ah.grh.hop_limit}
-         << " tclass=" << int{ah.grh.traffic_class} << " sl=" << int{ah.sl} << " dlid=" << ah.dlid
-         << " rate=" << int{ah.static_rate};
-  }
-  if (mask & IBV_QP_PATH_MTU) text << " mtu=" << attr.path_mtu;
-  if (mask & IBV_QP_MIN_RNR_TIMER) text << " min_rnr=" << int{attr.min_rnr_timer};
-  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) text << " dest_rd_atomic=" << int{attr.max_dest_rd_atomic};
-  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) text << " rd_atomic=" << int{attr.max_rd_atomic};
-  if (mask & IBV_QP_TIMEOUT) text << " timeout=" << int{attr.timeout};
-  if (mask & IBV_QP_RETRY_CNT) text << " retry=" << int{attr.retry_cnt};
-  if (mask & IBV_QP_RNR_RETRY) text << " rnr=" << int{attr.rnr_retry};
+  text << "mask=0x" << std::hex << mask << attributes_text(attr, mask);
   return text.str();
+}
+
+std::string address_text(sockaddr* address, const char* port_name) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  const int error = getnameinfo(address, sizeof(sockaddr_in6), host, sizeof(host), port, sizeof(port),
+                                NI_NUMERICHOST | NI_NUMERICSERV);
+  return error != 0 ? "none" : std::string(host) + " " + port_name + "=" + port;
+}
+
+std::string addresses_text(rdma_cm_id* id) {
+  return "from " + address_text(rdma_get_local_addr(id), "local_port") + " to " +
+         address_text(rdma_get_peer_addr(id), "peer_port");
 }
 
 std::string Calls::qp_state(rdma_cm_id* id) {
@@ -208,19 +235,6 @@ std::string Calls::qp_state(rdma_cm_id* id) {
   return error != 0 ? strerrorname_np(error) : names[attr.qp_state];
 }
 
-std::string Calls::qp_attributes(rdma_cm_id* id) {
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  const int mask = IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                   IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
-  if (const int error = ibv_query_qp(id->qp, &attr, mask, &init); error != 0) return strerrorname_np(error);
-  std::ostringstream text;
-  text << "mtu=" << (128 << attr.path_mtu) << " tclass=" << int{attr.ah_attr.grh.traffic_class}
-       << " timeout=" << int{attr.timeout} << " retry=" << int{attr.retry_cnt} << " rnr=" << int{attr.rnr_retry}
-       << " rd_atomic=" << int{attr.max_rd_atomic} << " dest_rd_atomic=" << int{attr.max_dest_rd_atomic};
-  return text.str();
-}
-
 // With the last of a channel's IDs goes the channel.
 std::string Calls::destroy(const Words& words) {
   const Named gone = named(words);
@@ -230,6 +244,18 @@ std::string Calls::destroy(const Words& words) {
   const auto has_channel = [&](const auto& entry) { return entry.second.channel == gone.channel; };
   if (std::none_of(ids_.begin(), ids_.end(), has_channel)) rdma_destroy_event_channel(gone.channel);
   return text;
+}
+
+// What the QP of a connection was brought up with, as the device tells.
+std::string Calls::query(rdma_cm_id* id) {
+  if (id->qp == nullptr) return "no QP";
+  constexpr int kMask = IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_SQ_PSN | IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MAX_QP_RD_ATOMIC |
+                        IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  const int error = ibv_query_qp(id->qp, &attr, kMask | IBV_QP_STATE, &init);
+  return error != 0 ? strerrorname_np(error) : qp_state(id) + attributes_text(attr, kMask);
 }
 
 bool Calls::readable(const Named& who, int timeout_ms) const {
@@ -254,7 +280,7 @@ std::string Calls::event_text(const rdma_cm_event& event) const {
     std::ostringstream more;
     more << " rr=" << int{conn.responder_resources} << " depth=" << int{conn.initiator_depth}
          << " flow=" << int{conn.flow_control} << " retry=" << int{conn.retry_count}
-         << " rnr=" << int{conn.rnr_retry_count} << " srq=" << int{conn.srq};
+         << " rnr=" << int{conn.rnr_retry_count} << " srq=" << int{conn.srq} << " qpn=" << conn.qp_num;
     text += more.str();
   }
   return text;
@@ -333,7 +359,8 @@ std::string Calls::run(const Words& words) {
   if (call == "notify") return result_text(rdma_notify(id(words), static_cast<ibv_event_type>(number(words.at(2)))));
   if (call == "attributes") return attributes(words);
   if (call == "state") return qp_state(id(words));
-  if (call == "query") return qp_attributes(id(words));
+  if (call == "addresses") return addresses_text(id(words));
+  if (call == "query") return query(id(words));
   if (call == "event") return event(words);
   if (call == "serve") return serve(named(words), number(words.at(2)));
   if (call == "silence") return readable(named(words), number(words.at(2))) ? event(words) : "";
@@ -353,13 +380,22 @@ Words split(const std::string& command) {
   return words;
 }
 
+// A line of output for every line of input.
+void run_input(Calls& calls) {
+  for (std::string line; std::getline(std::cin, line);) std::printf("%s\n", calls.run(split(line)).c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  Calls calls;
+  if (argc == 2 && argv[1] == std::string_view("-")) {
+    run_input(calls);
+    return 0;
+  }
   std::vector<Words> commands;
   for (int i = 1; i < argc; ++i) commands.push_back(split(argv[i]));
-  Calls calls;
   int rounds = 1;
   std::size_t again = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -14,6 +14,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 
+import conformance
 import guest
 import harness
 import lab
@@ -23,11 +24,12 @@ import refusals
 import runner
 import slow
 
-CASES = runner.collect(harness, matrix, refusals, loss, slow)
+# conformance first: its probe needs the port that UCM's daemon takes in the same namespace.
+CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
-CORE = ("harness.", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.", "matrix.cmtime.from_linux4",
-        "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
+CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.",
+        "matrix.cmtime.from_linux4", "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
         "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6",
         "loss.loss1.")
 

@@ -172,7 +172,7 @@ TEST_F(ConnectionTest, FailingTransitionGivesConnectErrorAndSwallowsWhatThePeerS
     return transition.attributes.qp_state == IBV_QPS_RTR ? ETIMEDOUT : 0;
   };
   link().push(response(handle));
-  expect_event(RDMA_CM_EVENT_CONNECT_ERROR, id, -ETIMEDOUT);
+  expect_event(RDMA_CM_EVENT_CONNECT_ERROR, id, -1);
   EXPECT_EQ(verbs().states().back(), IBV_QPS_ERR);
   EXPECT_EQ(node().count(CmCall::kEstablish), 0U);
   set_nonblocking();
@@ -193,7 +193,7 @@ TEST_F(ConnectionTest, WithdrawnResponseGivesConnectError) {
     return reply;
   };
   link().push(response(node().last(CmCall::kConnect).id));
-  expect_event(RDMA_CM_EVENT_CONNECT_ERROR, id, -EINVAL);
+  expect_event(RDMA_CM_EVENT_CONNECT_ERROR, id, -1);
   EXPECT_EQ(verbs().states().back(), IBV_QPS_ERR);
   rdma_destroy_qp(id);
   rdma_destroy_id(id);

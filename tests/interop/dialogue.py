@@ -1,0 +1,467 @@
+"""Questions to a device under test, which is Linux or UCM: what the peer sends and the application calls, and what both are
+answered. A `Dialogue` is one series of them; its list of observations is what is compared.
+
+Every dialogue has a peer with addresses of its own, so that many can go on at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import queue
+import re
+import subprocess
+import threading
+
+from lab import PATIENCE_S, Failure, Lab, Namespace
+
+# An application in the machine is at the other end of a connection to this port (guest.py has its addresses).
+APPLICATION_PORT = 7778
+MACHINE = "10.77.1.2"
+
+ADDRESS = {4: "10.77.0.2", 6: "fd77::2"}  # of the device under test, whichever it is
+DIALOGUES_MAX = 200
+
+TCP, UDP = 0x0106, 0x0111  # port spaces
+
+
+def peer_address(number: int, version: int) -> str:
+    return f"10.77.0.{20 + number}" if version == 4 else f"fd77::{0x1000 + number:x}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Free:
+    """Members of messages, and words of the application's lines, whose values are the sender's own affair."""
+
+    what: str
+    members: tuple[str, ...]
+    why: str
+
+
+# Each value is replaced by a name in the order in which they appear, so that what must be equal still is compared.
+FREE = (
+    Free("comm ID", ("fields.local_comm_id", "fields.remote_comm_id", "fields.request_id"), "chosen by its owner"),
+    Free("QPN", ("fields.local_qpn", "fields.remote_qpn", "fields.qpn", "qpn", "dest_qpn"), "chosen by its owner"),
+    Free("PSN", ("fields.starting_psn", "rq_psn", "sq_psn"), "random"),
+    Free("transaction ID", ("mad.transaction_id",), "chosen by who begins the transaction; answers copy it"),
+    Free("GUID", ("fields.local_ca_guid",), "the device's; Linux' follows from the MAC address"),
+    Free("port", ("cma.source_port", "local_port", "peer_port"), "ephemeral"),
+    Free("flow label", ("fields.primary.flow_label", "flow_label"), "the active side's follows from the ephemeral port"),
+)
+NAMED = {member: free.what for free in FREE for member in free.members}
+LEFT_OUT = {
+    "bth.psn": "counts the packets of the sender's QP 1",
+    "icrc": "checked by itself: a message with a wrong one ends the test",
+    "destination": "tells whose dialogue it is",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A difference that is everywhere: only these two values may stand there, the first one Linux', the second one UCM's."""
+
+    member: str
+    linux: int
+    ucm: int
+    why: str
+
+
+EVERYWHERE = (
+    Known("mad.reserved", 0, 0x5543, "by this mark UCM hosts know each other; Linux sends 0 and reads nothing (`src/cm/peers.h`)"),
+)
+REPEATED = ("REQ", "REP", "DREQ", "SIDR_REQ")  # until they are answered, at times that are compared nowhere
+
+
+class Ended(Exception):
+    """The dialogue cannot go on: what was waited for did not come. What was observed until then counts."""
+
+
+class Lines:
+    """A program that is talked to in lines."""
+
+    def __init__(self, title: str, argv: list[str]):
+        self.title = title
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self.heard(line.rstrip("\n"))
+        self.answers.put("")
+
+    def heard(self, line: str) -> None:
+        self.answers.put(line)
+
+    def say(self, line: str) -> None:
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise Failure(f"{self.title} has ended: {self.process.stderr.read()}") from error
+
+    def ask(self, line: str, timeout_s: float) -> str:
+        self.say(line)
+        try:
+            answer = self.answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise Failure(f"{self.title}: no answer to '{line}'") from None
+        if not answer and self.process.poll() is not None:
+            raise Failure(f"{self.title} ended at '{line}': {self.process.stderr.read()}")
+        return answer
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class Probe(Lines):
+    """cm_probe in a namespace: received messages go to the dialogue whose address they were sent to."""
+
+    def __init__(self, lab: Lab, space: Namespace):
+        self.inboxes: dict[str, queue.Queue[dict]] = {}
+        self.ready = threading.Event()
+        super().__init__("cm_probe", [*space.enter(), "setpriv", "--pdeathsig", "KILL", lab.executable("cm_probe")])
+        if not self.ready.wait(PATIENCE_S):
+            raise Failure(f"cm_probe did not start: {self.process.stderr.read()}")
+        self.saying = threading.Lock()
+
+    def heard(self, line: str) -> None:
+        message = json.loads(line)
+        if message["message"] == "ready":
+            self.ready.set()
+        elif message["destination"] in self.inboxes:
+            self.inboxes[message["destination"]].put(message)
+
+    def send(self, packet: dict) -> None:
+        with self.saying:
+            self.say(json.dumps(packet))
+
+
+class Device:
+    """Linux or UCM, a probe that can reach it, and the means to start applications there."""
+
+    def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str]):
+        self.name = name
+        self.interface = interface
+        self.near = near
+        self.application = application
+        near.shell(f"ip -batch - <<'END'\n{self._addresses('add')}END")
+        self.probe = Probe(lab, near)
+
+    def _addresses(self, verb: str) -> str:
+        return "".join(f"address {verb} {peer_address(number, version)}/{width} dev {self.interface}{' nodad' if verb == 'add' and version == 6 else ''}\n"
+                       for number in range(DIALOGUES_MAX) for version, width in ((4, 24), (6, 64)))
+
+    def start_application(self) -> Lines:
+        return Lines(f"cm_calls on {self.name}", self.application)
+
+    def close(self) -> None:
+        self.probe.end()
+        self.near.shell(f"ip -batch - <<'END'\n{self._addresses('delete')}END")
+
+
+def linux(lab) -> Device:
+    """The machine's kernel, seen from the namespace it is joined to, where no other program may have RoCE's port."""
+    lab.guest.start(f"nc -ll -p {APPLICATION_PORT} -e /build/cm_calls -")
+    lab.guest.run(f"until grep -q ':{APPLICATION_PORT:04X} ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done")
+    return Device(lab, "Linux", lab.host, "tap0",
+                  [*lab.host.enter(), "setpriv", "--pdeathsig", "KILL", "busybox", "nc", MACHINE, str(APPLICATION_PORT)])
+
+
+def ucm(lab: Lab) -> Device:
+    near, far = lab.veth_pair()
+    # Another interface, as the machine has one.
+    far.shell(f"ip link add other type veth peer name other_end; ip link set other up; ip address add {MACHINE}/24 dev other")
+    lab.ucm_run(far, "true").succeed()  # its daemon serves them all
+    return Device(lab, "UCM", near, "veth_a", [*far.enter(), "setpriv", "--pdeathsig", "KILL", lab.executable("ucm"), "run", "--",
+                                               lab.executable("cm_calls"), "-"])
+
+
+@dataclasses.dataclass
+class Observed:
+    brief: str  # for readers
+    facts: dict  # everything
+    shown: bool
+
+
+class Names:
+    """Names for the values that are free."""
+
+    def __init__(self):
+        self._names: dict[str, dict[object, str]] = {}
+
+    def own(self, what: str, value) -> None:
+        """A value that the peer has chosen."""
+        known = self._names.setdefault(what, {})
+        known.setdefault(value, f"{what} {sum(name.endswith('of the peer') for name in known.values()) + 1} of the peer")
+
+    def __call__(self, what: str, value) -> object:
+        if value == 0:
+            return 0
+        known = self._names.setdefault(what, {})
+        return known.setdefault(value, f"{what} {sum(not name.endswith('of the peer') for name in known.values()) + 1}")
+
+
+def flat(message: dict, prefix: str = "") -> dict:
+    facts = {}
+    for name, value in message.items():
+        facts |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return facts
+
+
+class Dialogue:
+    def __init__(self, device: Device, number: int, name: str):
+        self.device = device
+        self.name = name
+        self.number = number
+        self.version = 4
+        self.port = 20000 + number  # of the listener, or of the service that the application connects to
+        self.observed: list[Observed] = []
+        self.names = Names()
+        self.inbox: queue.Queue[dict] = queue.Queue()
+        for version in (4, 6):
+            device.probe.inboxes[peer_address(number, version)] = self.inbox
+        self.application: Lines | None = None
+        self.shown = True
+        self.serial = 0
+        self.ours = self.theirs = self.their_qpn = self.transaction = 0
+        self.seen: set[str] = set()
+
+    # -- the application
+
+    def call(self, command: str) -> str:
+        """Makes a call of cm_calls (its source says which there are)."""
+        if self.application is None:
+            self.application = self.device.start_application()
+        result = self.application.ask(command, 150)
+        told = re.sub(r"\b(\w+)=(\S+)", lambda word: f"{word[1]}={self._named(word[1], word[2])}", result)
+        if command.startswith("silence"):
+            command = f"event {command.split()[1]}"
+            told = told or "none"
+        self._observe(f"{command}: {told}", {})
+        return result
+
+    def calls(self, *commands: str) -> None:
+        for command in commands:
+            self.call(command)
+
+    # -- the peer
+
+    @property
+    def peer(self) -> str:
+        return peer_address(self.number, self.version)
+
+    @property
+    def address(self) -> str:
+        return ADDRESS[self.version]
+
+    def new_id(self) -> int:
+        """Unlike any other of the run."""
+        self.serial += 1
+        return 0x50000000 | self.number << 12 | self.serial
+
+    def send(self, kind: str, *, mad=None, bth=None, deth=None, cma=None, patch=(), size=256, icrc=0, **fields) -> dict:
+        """Sends a message; what is not given is as it should be in the connection that goes on. Returns its fields."""
+        fields = {name.replace("__", "."): value for name, value in fields.items()}
+        packet = {"message": kind, "source": self.peer, "destination": self.address, "bth": bth or {}, "deth": deth or {},
+                  "patch": list(patch), "size": size, "icrc": icrc}
+        if kind in ("REQ", "SIDR_REQ"):
+            self.transaction = self.new_id()
+            defaults = getattr(self, f"_{kind.lower()}")()
+            packet["cma"] = {"ip_version": self.version, "source_port": 4000, "source": self.peer,
+                             "destination": self.address} | (cma or {})
+        else:
+            defaults = {"REP": self._rep, "DREQ": self._dreq, "SIDR_REP": self._sidr_rep}.get(kind, dict)()
+            if kind != "SIDR_REP":
+                defaults = {"local_comm_id": self.ours, "remote_comm_id": self.theirs} | defaults
+        packet["fields"] = defaults | fields
+        transaction = self.new_id() if kind == "DREQ" else self.transaction
+        packet["mad"] = {"transaction_id": transaction} | (mad or {})
+        for member in ("local_comm_id", "request_id", "local_qpn", "starting_psn", "local_ca_guid", "primary.flow_label"):
+            if packet["fields"].get(member):
+                self.names.own(NAMED[f"fields.{member}"], packet["fields"][member])
+        if kind == "SIDR_REP":
+            self.names.own("QPN", packet["fields"]["qpn"])
+        self.names.own("transaction ID", packet["mad"]["transaction_id"])
+        self.ours = packet["fields"].get("local_comm_id", self.ours)
+        self.device.probe.send(packet)
+        return packet["fields"]
+
+    def again(self, packet_fields: dict, kind: str, **changes) -> None:
+        """Sends a message of before once more."""
+        self.send(kind, **{name.replace(".", "__"): value for name, value in packet_fields.items()}, **changes)
+
+    def _identity(self) -> dict:
+        return {"local_comm_id": self.new_id(), "local_ca_guid": 0x0200_0000_0000_0000 | self.number,
+                "local_qpn": 0x100 + self.serial, "starting_psn": 0x100000 + self.serial}
+
+    def _req(self) -> dict:
+        self.theirs = 0
+        return self._identity() | {
+            "service_id": TCP << 16 | self.port, "responder_resources": 3, "initiator_depth": 5, "remote_cm_response_timeout": 20,
+            "local_cm_response_timeout": 20, "retry_count": 6, "pkey": 0xFFFF, "path_mtu": 3, "rnr_retry_count": 5,
+            "max_cm_retries": 15, "primary.local_lid": 0xFFFF, "primary.remote_lid": 0xFFFF, "primary.local_gid": self.peer,
+            "primary.remote_gid": self.address, "primary.hop_limit": 64, "primary.local_ack_timeout": 8,
+            "primary.flow_label": 0x12345}
+
+    def _sidr_req(self) -> dict:
+        return {"request_id": self.new_id(), "pkey": 0xFFFF, "service_id": UDP << 16 | self.port}
+
+    def _rep(self) -> dict:
+        return self._identity() | {"responder_resources": 2, "initiator_depth": 4, "target_ack_delay": 15, "rnr_retry_count": 4}
+
+    def _dreq(self) -> dict:
+        return {"remote_qpn": self.their_qpn}
+
+    def _sidr_rep(self) -> dict:
+        return {"request_id": self.theirs, "qpn": 0x777, "qkey": 0x01234567, "service_id": UDP << 16 | self.port}
+
+    def receive(self, patience_s: float = PATIENCE_S, repeated: bool = False) -> dict:
+        """The next message, which must come; repetitions only if asked for."""
+        while True:
+            try:
+                message = self.inbox.get(timeout=patience_s)
+            except queue.Empty:
+                self._observe("no message", {})
+                raise Ended from None
+            if self._is_new(message) or repeated:
+                return self._take(message)
+
+    def settle(self) -> list[dict]:
+        """Everything that was sent until now has been dealt with when a DREQ for nobody is answered. Returns what came."""
+        barrier = self.new_id()
+        self.device.probe.send({"message": "DREQ", "source": self.peer, "destination": self.address,
+                                "fields": {"local_comm_id": barrier, "remote_comm_id": barrier}})
+        came = []
+        while True:
+            try:
+                message = self.inbox.get(timeout=PATIENCE_S)
+            except queue.Empty:
+                raise Failure(f"{self.name}: {self.device.name} does not answer a DREQ for nobody") from None
+            if message.get("fields", {}).get("remote_comm_id") == barrier:
+                break
+            if self._is_new(message):
+                came.append(self._take(message))
+        if not came:
+            self._observe("no message", {})
+        return came
+
+    def _is_new(self, message: dict) -> bool:
+        """Whether it is no repetition of a message that wants an answer."""
+        if message["message"] not in REPEATED:
+            return True
+        text = json.dumps({name: part for name, part in message.items() if name != "bth"}, sort_keys=True)
+        known = text in self.seen
+        self.seen.add(text)
+        return not known
+
+    def _take(self, message: dict) -> dict:
+        if message["icrc"] != "good":
+            raise Failure(f"{self.name}: {self.device.name} sent a packet with a wrong ICRC: {message}")
+        fields = message.get("fields", {})
+        theirs = fields.get("local_comm_id") or (fields.get("request_id") if message["message"] == "SIDR_REQ" else 0)
+        self.theirs = theirs or self.theirs
+        self.their_qpn = fields.get("local_qpn", self.their_qpn)
+        if message["message"] in ("REQ", "SIDR_REQ"):
+            self.transaction = message["mad"]["transaction_id"]
+        facts = {member: self._named(member, value) for member, value in flat(message).items() if member not in LEFT_OUT}
+        self._observe(brief(message["message"], facts), facts)
+        return message
+
+    def _named(self, member: str, value):
+        if member == "fields.ari" and len(value) == 16 and int(value, 16) in self.names._names.get("GUID", {}):
+            return self.names("GUID", int(value, 16))
+        if member not in NAMED:
+            return value
+        return self.names(NAMED[member], int(value))
+
+    def _observe(self, text: str, facts: dict) -> None:
+        for own, name in ((self.peer, "PEER"), (str(self.port), "PORT")):
+            text = re.sub(rf"(?<![\w:.]){re.escape(own)}(?![\w:.])", name, text)
+        self.observed.append(Observed(text, facts, self.shown))
+
+    # -- what many dialogues begin with; shown only where it differs
+
+    @contextlib.contextmanager
+    def prepared(self):
+        before, self.shown = self.shown, False
+        yield
+        self.shown = before
+
+    def listen(self, backlog: int = 8, address: str | None = None, datagrams: bool = False) -> None:
+        with self.prepared():
+            self.calls(f"id l{' udp' if datagrams else ''}", f"bind l {address or self.address} {self.port}", f"listen l {backlog}")
+
+    def requested(self, **fields) -> dict:
+        """A listener has told of a request, as ID b."""
+        with self.prepared():
+            self.listen()
+            sent = self.send("REQ", **fields)
+            self.call("event l b")
+        return sent
+
+    def accepted(self, **fields) -> dict:
+        """The device has answered with REP."""
+        sent = self.requested(**fields)
+        with self.prepared():
+            self.calls("qp b", "accept b")
+            self.receive()
+        return sent
+
+    def established(self, **fields) -> dict:
+        """A connection that the peer has asked for, ID b, whose events l's channel has."""
+        sent = self.accepted(**fields)
+        with self.prepared():
+            self.send("RTU")
+            self.call("event l")
+        return sent
+
+    def resolved(self) -> None:
+        with self.prepared():
+            self.calls("id a", f"resolved a {self.peer} {self.port}", "qp a")
+
+    def requesting(self, parameters: str = "") -> dict:
+        """ID a has sent a REQ."""
+        self.resolved()
+        with self.prepared():
+            self.call(f"connect a {parameters}".strip())
+            return self.receive()
+
+    def connected(self, **fields) -> dict:
+        """A connection that the application has asked for, ID a."""
+        self.requesting()
+        with self.prepared():
+            sent = self.send("REP", **fields)
+            self.call("event a")
+            self.receive()
+        return sent
+
+    def close(self) -> None:
+        if self.application is not None:
+            self.application.end()
+        for version in (4, 6):
+            del self.device.probe.inboxes[peer_address(self.number, version)]
+
+
+MESSAGES = ("REQ", "REP", "other")
+
+
+def brief(kind: str, facts: dict) -> str:
+    """A message in few words."""
+    field = {member.removeprefix("fields."): value for member, value in facts.items() if member.startswith("fields.")}
+    if kind == "REJ":
+        text = f"REJ({MESSAGES[field['message']]}) {field['reason']}"
+        if field["ari_length"]:
+            ari = field["ari"]
+            text += f", ARI {ipaddress.ip_address(bytes.fromhex(ari.ljust(32, '0'))) if field['ari_length'] == 16 else ari}"
+        return text + (", no local ID" if field["local_comm_id"] == 0 else "")
+    if kind == "MRA":
+        return f"MRA({MESSAGES[field['message']]}) {field['service_timeout']}"
+    if kind == "SIDR_REP":
+        return f"SIDR_REP {field['status']}"
+    return kind
