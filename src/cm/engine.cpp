@@ -151,12 +151,34 @@ void Engine::end_exchange(Slot slot, bool held) {
 void Engine::arm(TimeNs now, Slot slot) {
   const Connection& c = connections_[slot];
   const Exchange& exchange = exchanges_[c.exchange];
-  // Not from the random sequence: what others do does not change when this message is repeated.
-  const std::uint64_t draw =
-      table_hash(config_.random_key, {std::uint64_t{c.local_comm_id} << 32 | exchange.repetitions});
-  const TimeNs spread = exchange.wait * config_.recovery.jitter_percent / 100;
-  const TimeNs jitter = static_cast<TimeNs>(draw % static_cast<std::uint64_t>(2 * spread + 1)) - spread;
-  timers_.set(slot, std::min(now + exchange.wait + jitter, exchange.give_up_at));
+  const TimeNs wait = spread(exchange.wait, c.local_comm_id, exchange.repetitions);
+  timers_.set(slot, std::min(now + wait, exchange.give_up_at));
+}
+
+// Not from the random sequence: what others do does not change when this message is repeated.
+TimeNs Engine::spread(TimeNs wait, std::uint32_t id, std::uint8_t time) const {
+  const std::uint64_t draw = table_hash(config_.random_key, {std::uint64_t{id} << 32 | time});
+  const TimeNs most = wait * config_.recovery.jitter_percent / 100;
+  return wait + static_cast<TimeNs>(draw % static_cast<std::uint64_t>(2 * most + 1)) - most;
+}
+
+void Engine::say_again(TimeNs now, const LastWords::Word& word) {
+  const std::uint32_t id = load_be32(&word.mad[wire::MadHeader::kSize]);
+  last_words_.add(now + spread(word.wait, id, word.repetitions), word);
+}
+
+void Engine::on_last_words_deadline(TimeNs now) {
+  for (std::size_t i = 0; i < kTimersPerCall && last_words_.next_deadline() <= now; ++i) {
+    LastWords::Word word = last_words_.take();
+    ++counters_.retries;
+    ++counters_.packets_sent;
+    Packet& packet = packets_.push_reused();
+    packet.path = word.path;
+    packet.mad = word.mad;
+    if (--word.repetitions == 0) continue;
+    word.wait *= 2;
+    say_again(now, word);
+  }
 }
 
 void Engine::wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout) {
@@ -262,7 +284,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kSendRej:
       return send_rej(slot, stimulus.reject != nullptr ? *stimulus.reject : RejectParams{});
     case Action::kSendRejTimeout:
-      return send_rej_timeout(slot);
+      return send_rej_timeout(stimulus.now, slot);
     case Action::kSendDreq:
       return send_dreq(stimulus.now, slot);
     case Action::kSendDrep:
@@ -536,7 +558,9 @@ std::optional<Event> Engine::poll_event() {
   return event;
 }
 
-TimeNs Engine::next_deadline() const { return std::min(timers_.next(), sidr_.timers.next()); }
+TimeNs Engine::next_deadline() const {
+  return std::min({timers_.next(), sidr_.timers.next(), last_words_.next_deadline()});
+}
 
 void Engine::on_deadline(TimeNs now) {
   for (std::size_t i = 0; i < kTimersPerCall && timers_.next() <= now; ++i) {
@@ -548,6 +572,7 @@ void Engine::on_deadline(TimeNs now) {
     (void)step(slot, {.now = now, .input = input});
   }
   on_sidr_deadline(now);
+  on_last_words_deadline(now);
 }
 
 Engine::Usage Engine::usage() const {
@@ -561,7 +586,8 @@ Engine::Usage Engine::usage() const {
           .requests_in_flight = peers_.requests_in_flight(),
           .timers = timers_.size() + sidr_.timers.size(),
           .sidr_exchanges = sidr_.exchanges.in_use(),
-          .sidr_messages = sidr_.messages.in_use()};
+          .sidr_messages = sidr_.messages.in_use(),
+          .last_words = last_words_.size()};
 }
 
 std::uint64_t Engine::state_hash() const {
@@ -589,6 +615,7 @@ std::uint64_t Engine::state_hash() const {
     hash.add(events_[i].status);
   }
   add_sidr_to(hash);
+  last_words_.add_to(hash);
   peers_.add_to(hash);
   Random random = random_;
   hash.add(random.next());

@@ -20,6 +20,7 @@
 #include "cm/connection.h"
 #include "cm/counters.h"
 #include "cm/exchange.h"
+#include "cm/last_words.h"
 #include "cm/listeners.h"
 #include "cm/path.h"
 #include "cm/peers.h"
@@ -216,6 +217,7 @@ class Engine {
     std::size_t timers = 0;
     std::size_t sidr_exchanges = 0;
     std::size_t sidr_messages = 0;
+    std::size_t last_words = 0;
     bool operator==(const Usage&) const = default;
   };
   Usage usage() const;
@@ -275,6 +277,11 @@ class Engine {
   void end_exchange(Slot slot, bool held);
   // Sets the timer to the exchange's next repetition, or to the end of its budget.
   void arm(TimeNs now, Slot slot);
+  // `wait`, with jitter of its own for this message and this time.
+  TimeNs spread(TimeNs wait, std::uint32_t id, std::uint8_t time) const;
+  // The message will be sent again some times although nobody answers it; `wait` is the first wait.
+  void say_again(TimeNs now, const LastWords::Word& word);
+  void on_last_words_deadline(TimeNs now);
   // The peer asks for patience: the budget is Linux' from now on, with the given interval.
   void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);
   // What came answers the exchange that the connection waits for in one of these states.
@@ -337,7 +344,7 @@ class Engine {
   void send_rtu(Slot slot);
   void send_mra(Slot slot);
   void send_rej(Slot slot, const RejectParams& params);
-  void send_rej_timeout(Slot slot);
+  void send_rej_timeout(TimeNs now, Slot slot);
   void reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req, wire::RejReason reason,
                       const wire::IpAddress* additional = nullptr);
   void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
@@ -366,6 +373,7 @@ class Engine {
   SlotTable by_remote_qp_;  // peer and its QP: stale connections
   Peers peers_;
   DeadlineHeap timers_;  // one per connection: the next repetition, or the end of timewait
+  LastWords last_words_;
   RingQueue<Packet> packets_;
   RingQueue<Event> events_;
   SidrTables sidr_;

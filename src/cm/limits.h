@@ -18,6 +18,14 @@ inline constexpr std::uint32_t kBacklogMax = 1u << 16;
 // Timers handled in one on_deadline(), so that a storm of them delays a packet by some microseconds only.
 inline constexpr std::size_t kTimersPerCall = 64;
 
+// Messages without answer that are to be sent again: with more of them at a time than a receive queue holds, repeating
+// them would do harm.
+inline constexpr std::size_t kLastWordsMax = 1024;
+
+// How often a withdrawal is sent again: the first time comes after the crowd, and the others are for what still gets
+// lost.
+inline constexpr std::uint8_t kWithdrawalRepetitions = 3;
+
 // Peers remembered: more hosts than a node talks to at a time, in a few megabytes.
 inline constexpr std::uint32_t kPeersMax = 1u << 16;
 

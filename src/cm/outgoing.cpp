@@ -152,8 +152,9 @@ void Engine::send_rej(Slot slot, const RejectParams& params) {
   send(c.path, c.transaction_id, rej);
 }
 
-// The peer knows neither whether we got an ID for it nor which: it finds its half by our GUID and our ID.
-void Engine::send_rej_timeout(Slot slot) {
+// The peer knows neither whether we got an ID for it nor which: it finds its half by our GUID and our ID. When
+// this is lost, it accepts in vain; those of one moment are more than its receive queue holds when many lose patience.
+void Engine::send_rej_timeout(TimeNs now, Slot slot) {
   const Connection& c = connections_[slot];
   wire::Rej rej;
   rej.local_comm_id = c.local_comm_id;
@@ -161,7 +162,9 @@ void Engine::send_rej_timeout(Slot slot) {
   rej.reason = wire::RejReason::kTimeout;
   rej.ari_length = sizeof(c.local_guid);
   store_be64(rej.ari.data(), c.local_guid);
-  send(c.path, c.transaction_id, rej);
+  const Mad& mad = send(c.path, c.transaction_id, rej);
+  const TimeNs wait = peers_.first_wait(exchanges_[c.exchange].peer);
+  say_again(now, {.path = c.path, .mad = mad, .wait = wait, .repetitions = kWithdrawalRepetitions});
 }
 
 void Engine::reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,

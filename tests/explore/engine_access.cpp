@@ -37,6 +37,7 @@ void EngineAccess::normalize(Engine& engine, std::uint32_t window) {
   engine.packets_ = {};
   engine.events_ = {};
   set_next_comm_id(engine, 0);
+  engine.last_words_ = {};
   for (Peers::Index index = 0; index < engine.peers_.peers_.capacity(); ++index) {
     Peers::Peer& peer = engine.peers_.peers_[index];
     const Peers::Peer unknown{.window = window};

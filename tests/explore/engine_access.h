@@ -27,8 +27,8 @@ struct EngineAccess {
   static void set_next_comm_id(Engine& engine, unsigned number);
 
   // Between steps: the random sequence begins anew, nothing is known of how soon the peer answers (that changes waits,
-  // which do not matter here), `window` requests may be in flight to it, and the memory of the queues, which are empty,
-  // is given back.
+  // which do not matter here), what would be said again is forgotten (the network says everything twice), `window`
+  // requests may be in flight to it, and the memory of the queues, which are empty, is given back.
   static void normalize(Engine& engine, std::uint32_t window);
 };
 

@@ -272,6 +272,7 @@ TEST_F(Active, FirstRepetitionFollowsHowSoonThePeerHasAnswered) {
     connect();
     const TimeNs wait = engine.next_deadline() - now;
     engine.destroy(now, id);
+    advance(kSecond);
     drain();
     return wait;
   };
@@ -438,6 +439,29 @@ TEST_F(Active, DestroyBeforeTheReplyWithdrawsTheRequest) {
   EXPECT_EQ(m.remote_comm_id, 0u);
   EXPECT_EQ(m.ari_length, 8);
   EXPECT_EQ(load_be64(m.ari.data()), kOwnGuid);
+  EXPECT_EQ(engine.usage(), Engine::Usage{.last_words = 1});
+}
+
+// Nobody answers it; lost, it would make the peer accept in vain.
+TEST_F(Active, WithdrawalIsSentAFewTimesMoreUnchangedAtGrowingIntervals) {
+  connect();
+  now += 10 * kMillisecond;
+  engine.destroy(now, id);
+  const auto first = packets();
+  ASSERT_EQ(first.size(), 1u);
+  TimeNs wait = 32 * kMillisecond;
+  for (int i = 0; i < 3; ++i) {
+    const TimeNs waited = engine.next_deadline() - now;
+    EXPECT_GE(waited, wait * 3 / 4);
+    EXPECT_LE(waited, wait * 5 / 4);
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+    wait *= 2;
+  }
+  EXPECT_EQ(engine.next_deadline(), kNever);
   EXPECT_EQ(engine.usage(), Engine::Usage{});
 }
 

@@ -124,6 +124,25 @@ TEST_F(Pacing, HeldRequestLeavesNoTraceWhenDestroyed) {
   expect_silence();
   for (const auto other : others) engine.destroy(now, other);
   EXPECT_EQ(requests().size(), 0u);
+  advance(kSecond);  // their withdrawals are repeated
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
+TEST_F(Pacing, OnlySoManyWithdrawalsAreSentAgain) {
+  std::vector<ConnectionId> all;
+  for (std::uint32_t i = 0; i < 2 * kLastWordsMax; ++i) all.push_back(start(wire::IpAddress::ipv4(0x0b000001 + i), 1));
+  advance(20 * kSecond);  // every one of them has been sent
+  packets();
+  for (const auto connection : all) engine.destroy(now, connection);
+  EXPECT_EQ(packets().size(), 2 * kLastWordsMax);
+  EXPECT_EQ(engine.usage(), Engine::Usage{.last_words = kLastWordsMax});
+  std::size_t again = 0;
+  while (engine.next_deadline() != kNever) {
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    again += packets().size();
+  }
+  EXPECT_EQ(again, kWithdrawalRepetitions * kLastWordsMax);
   EXPECT_EQ(engine.usage(), Engine::Usage{});
 }
 
