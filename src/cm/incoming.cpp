@@ -240,11 +240,9 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
   const State state = connections_[slot].state;
   const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;
   const Slot holder = awaited ? find_remote_qp(path, rep.local_ca_guid, rep.local_qpn) : Connection::kNone;
-  if (holder != Connection::kNone) {
-    (void)step(holder, {.now = now, .input = Input::kPeerForgot});
-    input = Input::kRepStale;
-  }
+  if (holder != Connection::kNone) input = Input::kRepStale;
   (void)step(slot, {.now = now, .input = input, .header = &header, .rep = &rep});
+  if (holder != Connection::kNone) (void)step(holder, {.now = now, .input = Input::kPeerForgot});
 }
 
 void Engine::on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu) {

@@ -116,7 +116,7 @@ void Engine::act(Slot slot, SidrAction action, const SidrStimulus& stimulus) {
     }
     case SidrAction::kReportBadQkey:
       ++counters_.sidr_rejected;
-      push_event(slot, SidrEventType::kBadQkey, -EINVAL, {});
+      push_event(slot, SidrEventType::kBadQkey, -EINVAL, stimulus.rep->private_data);
       return;
     case SidrAction::kReportRefused:
       ++counters_.sidr_rejected;

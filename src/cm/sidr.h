@@ -53,7 +53,7 @@ struct SidrEvent {
   std::int32_t status = 0;
   std::uint32_t qpn = 0;   // kReply
   std::uint32_t qkey = 0;  // kReply
-  // kRequest: 180 bytes after the IP CM header; kReply, kRefused: 136; else empty.
+  // kRequest: 180 bytes after the IP CM header; kReply, kRefused, kBadQkey: 136; else empty.
   std::uint16_t private_data_size = 0;
   std::array<std::uint8_t, 180> private_data{};
   // kRequest: from the IP CM header and the packet.

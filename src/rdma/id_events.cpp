@@ -33,7 +33,9 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
     case ipc::CmEventType::kAddrError: {
       // A datagram service may answer with a Q_Key that cannot be used.
       const std::lock_guard lock(mutex_);
-      phase_ = phase_ == Phase::kConnecting ? Phase::kClosed : Phase::kBound;
+      const bool answered = phase_ == Phase::kConnecting;
+      if (answered) told.set_datagram(cause.conn, {});
+      phase_ = answered ? Phase::kClosed : Phase::kBound;
       return true;
     }
     case ipc::CmEventType::kRouteResolved:

@@ -9,7 +9,8 @@
 //   route A [MS]                   resolve_route alone
 //   resolved A ADDRESS PORT        both, with their events, silently when all goes well
 //   option A LEVEL NAME VALUE SIZE
-//   qp A
+//   qp A                           rdma_create_qp
+//   ownqp A                        a QP that only A's parameters name
 //   connect|accept A [PARAM…]      null, data=N, rr=N, depth=N, retry=N, rnr=N, flow=N
 //   reject A N                     N bytes of private data
 //   establish|disconnect|destroy A
@@ -84,6 +85,7 @@ class Calls {
   struct Named {
     rdma_event_channel* channel;
     rdma_cm_id* id;
+    ibv_qp* own_qp = nullptr;
   };
 
   rdma_cm_id* id(const Words& words) { return named(words).id; }
@@ -96,6 +98,7 @@ class Calls {
   std::string create(const Words& words);
   std::string resolved(const Words& words);
   std::string make_qp(rdma_cm_id* id);
+  std::string make_own_qp(Named& who);
   std::string set_option(const Words& words);
   std::string with_parameters(const Words& words, int (*call)(rdma_cm_id*, rdma_conn_param*));
   std::string attributes(const Words& words);
@@ -140,6 +143,18 @@ std::string Calls::make_qp(rdma_cm_id* id) {
   return result_text(rdma_create_qp(id, nullptr, &wanted));
 }
 
+std::string Calls::make_own_qp(Named& who) {
+  ibv_pd* const domain = ibv_alloc_pd(who.id->verbs);
+  ibv_cq* const queue = ibv_create_cq(who.id->verbs, 4, nullptr, nullptr, 0);
+  require(domain != nullptr && queue != nullptr, "ibv_create_cq");
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = queue;
+  wanted.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  wanted.qp_type = IBV_QPT_RC;
+  who.own_qp = ibv_create_qp(domain, &wanted);
+  return who.own_qp != nullptr ? "0" : result_text(-1);
+}
+
 std::string Calls::set_option(const Words& words) {
   int value = number(words.at(4));
   return result_text(rdma_set_option(id(words), number(words.at(2)), number(words.at(3)), &value,
@@ -148,6 +163,7 @@ std::string Calls::set_option(const Words& words) {
 
 std::string Calls::with_parameters(const Words& words, int (*call)(rdma_cm_id*, rdma_conn_param*)) {
   rdma_conn_param param{};
+  if (const ibv_qp* const own = named(words).own_qp; own != nullptr) param.qp_num = own->qp_num;
   param.responder_resources = param.initiator_depth = 1;
   param.retry_count = param.rnr_retry_count = 7;
   std::vector<std::uint8_t> data;
@@ -348,6 +364,7 @@ std::string Calls::run(const Words& words) {
   if (call == "resolved") return resolved(words);
   if (call == "option") return set_option(words);
   if (call == "qp") return make_qp(id(words));
+  if (call == "ownqp") return make_own_qp(named(words));
   if (call == "connect") return with_parameters(words, rdma_connect);
   if (call == "accept") return with_parameters(words, rdma_accept);
   if (call == "reject") {

@@ -53,7 +53,7 @@ def equal_facts(ours: dict, theirs: dict) -> list[str]:
 def differences(linux: list[Observed], ucm: list[Observed]) -> list[str]:
     """What is not the same, a line each."""
     found = []
-    matcher = difflib.SequenceMatcher(None, [o.brief for o in linux], [o.brief for o in ucm], autojunk=False)
+    matcher = difflib.SequenceMatcher(None, [o.kind for o in linux], [o.kind for o in ucm], autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             for theirs, ours in zip(linux[a:b], ucm[c:d]):

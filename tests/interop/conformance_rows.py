@@ -243,7 +243,7 @@ def full_backlog(t: Dialogue):
     second = t.send("REQ")
     t.settle()
     t.call("event l b")
-    t.again(second, "REQ")
+    t.again(second)
     t.call("event l c")
 
 
@@ -453,3 +453,461 @@ def lap(t: Dialogue):
     t.send("APR")
     t.settle()
     t.call("silence l 50")
+
+
+ASKED = "The side that asks"
+
+
+@row(ASKED, "connect without a QP: the program is told of the answer, and establishes", core=True)
+def connect_without_qp(t: Dialogue):
+    t.resolved(qp="ownqp")
+    t.call("connect a rr=3 depth=5 retry=4 rnr=2 flow=1 data=56")
+    t.receive()
+    t.send("REP", private_data="0102")
+    t.call("event a")
+    t.settle()
+    t.call("establish a")
+    t.receive()
+
+
+@row(ASKED, "connect with a QP", core=True)
+def connect_with_qp(t: Dialogue):
+    t.resolved()
+    t.calls("connect a", "state a")
+    t.receive()
+    t.send("REP")
+    t.calls("event a", "query a")
+    t.receive()
+
+
+@row(ASKED, "connect with a QP, over IPv6")
+def connect_ipv6(t: Dialogue):
+    t.version = 6
+    t.resolved()
+    t.calls("addresses a", "connect a")
+    t.receive()
+    t.send("REP")
+    t.calls("event a", "query a")
+    t.receive()
+
+
+@row(ASKED, "connect without parameters")
+def connect_null(t: Dialogue):
+    t.resolved()
+    t.call("connect a null")
+    t.receive()
+
+
+@row(ASKED, "connect without a QP, and with QP number 0",
+     differs="every QP number in use belongs to a program, and UCM looks whether it is this one's")
+def connect_qpn_zero(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", f"resolved a {t.peer} {t.port}")
+    t.call("connect a")
+    t.settle()
+
+
+@row(ASKED, "retry counts above 7 become 7")
+def retry_counts(t: Dialogue):
+    t.resolved()
+    t.call("connect a retry=200 rnr=9")
+    t.receive()
+
+
+@row(ASKED, "type of service")
+def type_of_service(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", "option a 0 0 40 1", f"resolved a {t.peer} {t.port}", "qp a")
+    t.call("connect a")
+    t.receive()
+    t.send("REP")
+    t.calls("event a", "query a")
+    t.receive()
+
+
+@row(ASKED, "ACK timeout set before the route is resolved")
+def ack_timeout(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", "option a 0 3 14 1", f"resolved a {t.peer} {t.port}", "qp a")
+    t.call("connect a")
+    t.receive()
+    t.send("REP")
+    t.calls("event a", "query a")
+    t.receive()
+
+
+@row(ASKED, "two connections: comm IDs, QPNs and PSNs are not the same")
+def two_connections(t: Dialogue):
+    for name in "ac":
+        t.calls(f"id {name}", f"resolved {name} {t.peer} {t.port}", f"qp {name}", f"connect {name}")
+        t.receive()
+
+
+@row(ASKED, "the REP's GUID and QPN belong to an established connection: that one is ended, and the REP refused")
+def rep_stale(t: Dialogue):
+    sent = t.connected()
+    t.requesting("c")
+    t.send("REP", local_qpn=sent["local_qpn"])
+    t.settle()
+    t.calls("silence a 50", "silence c 50")
+
+
+@row(ASKED, "the REP's GUID and comm ID belong to an established connection")
+def rep_same_id(t: Dialogue):
+    sent = t.connected()
+    t.requesting("c")
+    t.send("REP", local_comm_id=sent["local_comm_id"])
+    t.settle()
+    t.calls("silence a 50", "silence c 50")
+
+
+@row(ASKED, "destroyed before it is answered: the REQ is withdrawn", core=True)
+def withdrawn(t: Dialogue):
+    t.requesting()
+    t.call("destroy a")
+    t.receive()
+
+
+@row(ASKED, "destroyed after MRA")
+def withdrawn_after_mra(t: Dialogue):
+    t.requesting()
+    t.send("MRA", local_comm_id=t.new_id(), service_timeout=20)
+    t.settle()
+    t.call("destroy a")
+    t.receive()
+
+
+@row(ASKED, "destroyed after REP, before it is established")
+def destroyed_after_rep(t: Dialogue):
+    t.answered()
+    t.call("destroy a")
+    t.receive()
+
+
+@row(ASKED, "the QP cannot be brought up with what the REP says: CONNECT_ERROR")
+def connect_error(t: Dialogue):
+    t.requesting()
+    t.send("REP", responder_resources=255, initiator_depth=255)
+    t.calls("event a", "state a")
+    t.settle()
+    t.call("destroy a")
+    t.receive()
+
+
+@row(ASKED, "the REP has another vendor's ECE: CONNECT_ERROR")
+def foreign_ece(t: Dialogue):
+    t.requesting()
+    t.send("REP", vendor_id=0x123456)
+    t.calls("event a", "state a")
+    t.settle()
+
+
+def refused_with(reason: int, **changes):
+    def hold(t: Dialogue):
+        t.requesting()
+        t.send("REJ", reason=reason, private_data="0102", **{"local_comm_id": t.new_id()} | changes)
+        t.calls("event a", "state a", f"resolve a {t.peer} {t.port}", "connect a", "disconnect a")
+        t.settle()
+        t.call("silence a 50")
+
+    return hold
+
+
+for number, text in ((1, "no QP"), (8, "invalid service ID"), (10, "stale connection"), (24, "redirect"), (28, "consumer defined"),
+                     (99, "none that there is")):
+    case = refused_with(number)
+    case.__name__ = f"refused_{number}"
+    row(ASKED, f"REJ with reason {number}, {text}; the ID can only be destroyed", core=number == 28)(case)
+
+
+@row(ASKED, "REJ without a local comm ID")
+def refused_without_id(t: Dialogue):
+    t.requesting()
+    t.send("REJ", reason=8, local_comm_id=0)
+    t.call("event a")
+
+
+@row(ASKED, "REJ after MRA")
+def refused_after_mra(t: Dialogue):
+    t.requesting()
+    theirs = t.new_id()
+    t.send("MRA", local_comm_id=theirs, service_timeout=20)
+    t.send("REJ", reason=28, local_comm_id=theirs)
+    t.call("event a")
+
+
+@row(ASKED, "REP after MRA with the same comm ID")
+def rep_after_mra(t: Dialogue):
+    t.requesting()
+    theirs = t.new_id()
+    t.send("MRA", local_comm_id=theirs, service_timeout=20)
+    t.send("REP", local_comm_id=theirs)
+    t.call("event a")
+    t.receive()
+
+
+@row(ASKED, "REJ after REP")
+def refused_after_rep(t: Dialogue):
+    t.answered()
+    t.send("REJ", message=2, reason=28)
+    t.call("event a")
+    t.call("establish a")
+    t.settle()
+
+
+@row(ASKED, "REJ of the REQ after REP, without the comm ID")
+def late_refusal(t: Dialogue):
+    t.answered()
+    t.send("REJ", message=0, reason=28, local_comm_id=0)
+    t.settle()
+    t.call("silence a 50")
+
+
+@row(ASKED, "REP with another remote comm ID")
+def rep_wrong_id(t: Dialogue):
+    t.requesting()
+    t.send("REP", remote_comm_id=t.new_id())
+    t.settle()
+    t.call("silence a 50")
+
+
+@row(ASKED, "REP with another transaction ID: taken")
+def rep_other_transaction(t: Dialogue):
+    t.requesting()
+    t.send("REP", mad={"transaction_id": 0x1234567})
+    t.call("event a")
+    t.receive()
+
+
+@row(ASKED, "DREQ before the program establishes",
+     differs="Linux drops it; for UCM the connection is over")
+def dreq_before_rtu(t: Dialogue):
+    t.answered()
+    t.send("DREQ")
+    t.settle()
+    t.call("silence a 50")
+
+
+@row(ASKED, "a datagram service answers", core=True)
+def sidr_answer(t: Dialogue):
+    with t.prepared():
+        t.calls("id a udp", f"resolved a {t.peer} {t.port}", "qp a")
+    t.call("connect a data=180")
+    t.receive()
+    t.send("SIDR_REP", private_data="0102")
+    t.call("event a")
+    t.call("disconnect a")
+    t.settle()
+
+
+def sidr_refused(name: str, rule: str, **changes):
+    def hold(t: Dialogue):
+        t.datagrams_requested()
+        t.send("SIDR_REP", private_data="0102", **changes)
+        t.call("event a")
+        t.settle()
+
+    hold.__name__ = name
+    row(ASKED, rule)(hold)
+
+
+sidr_refused("sidr_status_1", "SIDR_REP with status 1", status=1)
+sidr_refused("sidr_status_2", "SIDR_REP with status 2", status=2)
+sidr_refused("sidr_status_200", "SIDR_REP with a status that is none", status=200)
+sidr_refused("sidr_no_qkey", "SIDR_REP without Q_Key", qkey=0)
+sidr_refused("sidr_other_qkey", "SIDR_REP with another Q_Key", qkey=0x7654321)
+
+
+@row(ASKED, "a datagram request is destroyed before it is answered")
+def sidr_withdrawn(t: Dialogue):
+    t.datagrams_requested()
+    t.call("destroy a")
+    t.send("SIDR_REP")
+    t.settle()
+
+
+AGAIN = "What comes again"
+
+
+@row(AGAIN, "REQ, before the program has read it: MRA", core=True)
+def req_again_unread(t: Dialogue):
+    t.listen()
+    sent = t.send("REQ")
+    t.settle()
+    t.again(sent)
+    t.settle()
+
+
+@row(AGAIN, "REQ, before the program has answered: MRA, each time", core=True)
+def req_again_unanswered(t: Dialogue):
+    sent = t.requested()
+    t.again(sent)
+    t.settle()
+    t.again(sent)
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "REQ, after REP",
+     differs="Linux waits until its REP is due again; UCM repeats it at once")
+def req_again_accepted(t: Dialogue):
+    sent = t.accepted()
+    t.again(sent)
+    t.settle(repeated=True)
+
+
+@row(AGAIN, "REQ, after RTU")
+def req_again_established(t: Dialogue):
+    sent = t.established()
+    t.again(sent)
+    t.settle()
+
+
+@row(AGAIN, "REQ, after the program has refused it: a new request")
+def req_again_refused(t: Dialogue):
+    sent = t.requested()
+    with t.prepared():
+        t.call("reject b 0")
+        t.receive()
+    t.again(sent)
+    t.call("event l c")
+
+
+@row(AGAIN, "REQ, after the connection is over: a new request")
+def req_again_over(t: Dialogue):
+    sent = t.established()
+    with t.prepared():
+        t.send("DREQ")
+        t.calls("event l", "disconnect b")
+        t.receive()
+    t.again(sent)
+    t.call("event l c")
+
+
+@row(AGAIN, "REP, before the program has read it")
+def rep_again_unread(t: Dialogue):
+    t.requesting()
+    sent = t.send("REP")
+    t.settle()
+    t.again(sent)
+    t.settle()
+
+
+@row(AGAIN, "REP, before the program establishes: MRA")
+def rep_again_unanswered(t: Dialogue):
+    sent = t.answered()
+    t.again(sent)
+    t.settle()
+
+
+@row(AGAIN, "REP, after RTU: RTU again", core=True)
+def rep_again_established(t: Dialogue):
+    sent = t.connected()
+    t.again(sent)
+    t.receive()
+
+
+@row(AGAIN, "REP, after DREQ",
+     differs="Linux drops it; UCM repeats its DREQ, which the peer has to see before anything else")
+def rep_again_disconnecting(t: Dialogue):
+    sent = t.connected()
+    with t.prepared():
+        t.call("disconnect a")
+        t.receive()
+    t.again(sent)
+    t.settle(repeated=True)
+
+
+@row(AGAIN, "RTU, after RTU: dropped")
+def rtu_again(t: Dialogue):
+    t.established()
+    t.send("RTU")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "DREQ, before the program has answered: dropped")
+def dreq_again_unanswered(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.settle()
+    t.call("event l")
+    t.send("DREQ")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "DREQ, in timewait: DREP again", core=True)
+def dreq_again_timewait(t: Dialogue):
+    t.established(primary__local_ack_timeout=20)
+    sent = t.send("DREQ")
+    t.calls("event l", "disconnect b")
+    t.receive()
+    t.again(sent)
+    t.receive()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "DREQ, after timewait, the ID not destroyed",
+     differs="Linux drops it, and the peer's disconnection then takes its whole timeout; UCM answers")
+def dreq_again_idle(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.calls("event l", "disconnect b")
+    t.receive()
+    t.call("event l")
+    t.send("DREQ")
+    t.settle()
+
+
+@row(AGAIN, "DREQ, after timewait, the ID destroyed")
+def dreq_again_destroyed(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.calls("event l", "disconnect b")
+    t.receive()
+    t.calls("event l", "destroy b")
+    t.send("DREQ")
+    t.settle()
+
+
+@row(AGAIN, "DREQ with another QPN: dropped")
+def dreq_other_qpn(t: Dialogue):
+    t.established()
+    t.send("DREQ", remote_qpn=0x2FFFF)
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "SIDR_REQ, before it is answered: dropped")
+def sidr_again_unanswered(t: Dialogue):
+    t.listen(datagrams=True)
+    sent = t.send("SIDR_REQ")
+    t.call("event l b")
+    t.again(sent)
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "SIDR_REQ, after it is answered",
+     differs="for Linux it is a new request, which the program has to answer again; UCM gives the same answer once more")
+def sidr_again_answered(t: Dialogue):
+    t.listen(datagrams=True)
+    sent = t.send("SIDR_REQ")
+    with t.prepared():
+        t.calls("event l b", "qp b", "accept b")
+        t.receive()
+    t.again(sent)
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(AGAIN, "SIDR_REP: dropped")
+def sidr_rep_again(t: Dialogue):
+    t.datagrams_requested()
+    with t.prepared():
+        t.send("SIDR_REP")
+        t.call("event a")
+    t.send("SIDR_REP", status=2)
+    t.settle()
+    t.call("silence a 50")

@@ -23,6 +23,7 @@ MACHINE = "10.77.1.2"
 ADDRESS = {4: "10.77.0.2", 6: "fd77::2"}  # of the device under test, whichever it is
 DIALOGUES_MAX = 200
 
+PEER_PORT = 4000
 TCP, UDP = 0x0106, 0x0111  # port spaces
 
 
@@ -50,6 +51,7 @@ FREE = (
     Free("flow label", ("fields.primary.flow_label", "flow_label"), "the active side's follows from the ephemeral port"),
 )
 NAMED = {member: free.what for free in FREE for member in free.members}
+ECHOED = ("fields.remote_comm_id", "fields.remote_qpn", "fields.request_id")  # may be the device's own
 LEFT_OUT = {
     "bth.psn": "counts the packets of the sender's QP 1",
     "icrc": "checked by itself: a message with a wrong one ends the test",
@@ -67,9 +69,13 @@ class Known:
     why: str
 
 
+OLDER = "from a packet lifetime of 18, which kernels from 6.2 on have made 16, as UCM has it"
 EVERYWHERE = (
+    Known("fields.primary.local_ack_timeout", 19, 17, OLDER),
+    Known("timeout", 19, 17, OLDER),
     Known("mad.reserved", 0, 0x5543, "by this mark UCM hosts know each other; Linux sends 0 and reads nothing (`src/cm/peers.h`)"),
 )
+KNOWN_WORDS = {known.member for known in EVERYWHERE if "." not in known.member}
 REPEATED = ("REQ", "REP", "DREQ", "SIDR_REQ")  # until they are answered, at times that are compared nowhere
 
 
@@ -188,6 +194,19 @@ class Observed:
     facts: dict  # everything
     shown: bool
 
+    @property
+    def kind(self) -> str:
+        """The words that must be the same, without those that are facts."""
+        return re.sub(r"\b(\w+)=\S+", lambda word: "" if word[1] in self.facts else word[0], self.brief)
+
+
+@dataclasses.dataclass
+class Sent:
+    packet: dict
+
+    def __getitem__(self, member: str):
+        return self.packet["fields"][member]
+
 
 class Names:
     """Names for the values that are free."""
@@ -243,7 +262,8 @@ class Dialogue:
         if command.startswith("silence"):
             command = f"event {command.split()[1]}"
             told = told or "none"
-        self._observe(f"{command}: {told}", {})
+        facts = {word: int(value) for word, value in re.findall(r"\b(\w+)=(\d+)", told) if word in KNOWN_WORDS}
+        self._observe(f"{command}: {told}", facts)
         return result
 
     def calls(self, *commands: str) -> None:
@@ -265,61 +285,46 @@ class Dialogue:
         self.serial += 1
         return 0x50000000 | self.number << 12 | self.serial
 
-    def send(self, kind: str, *, mad=None, bth=None, deth=None, cma=None, patch=(), size=256, icrc=0, **fields) -> dict:
-        """Sends a message; what is not given is as it should be in the connection that goes on. Returns its fields."""
-        fields = {name.replace("__", "."): value for name, value in fields.items()}
+    def send(self, kind: str, *, mad=None, bth=None, deth=None, cma=None, patch=(), size=256, icrc=0, **fields) -> Sent:
+        """Sends a message; what is not given is as it should be in the connection that goes on."""
         packet = {"message": kind, "source": self.peer, "destination": self.address, "bth": bth or {}, "deth": deth or {},
                   "patch": list(patch), "size": size, "icrc": icrc}
         if kind in ("REQ", "SIDR_REQ"):
             self.transaction = self.new_id()
-            defaults = getattr(self, f"_{kind.lower()}")()
-            packet["cma"] = {"ip_version": self.version, "source_port": 4000, "source": self.peer,
+            self.theirs = 0
+            packet["cma"] = {"ip_version": self.version, "source_port": PEER_PORT, "source": self.peer,
                              "destination": self.address} | (cma or {})
-        else:
-            defaults = {"REP": self._rep, "DREQ": self._dreq, "SIDR_REP": self._sidr_rep}.get(kind, dict)()
-            if kind != "SIDR_REP":
-                defaults = {"local_comm_id": self.ours, "remote_comm_id": self.theirs} | defaults
-        packet["fields"] = defaults | fields
-        transaction = self.new_id() if kind == "DREQ" else self.transaction
-        packet["mad"] = {"transaction_id": transaction} | (mad or {})
-        for member in ("local_comm_id", "request_id", "local_qpn", "starting_psn", "local_ca_guid", "primary.flow_label"):
-            if packet["fields"].get(member):
-                self.names.own(NAMED[f"fields.{member}"], packet["fields"][member])
-        if kind == "SIDR_REP":
-            self.names.own("QPN", packet["fields"]["qpn"])
-        self.names.own("transaction ID", packet["mad"]["transaction_id"])
+        packet["fields"] = self._usual(kind) | {name.replace("__", "."): value for name, value in fields.items()}
+        packet["mad"] = {"transaction_id": self.new_id() if kind == "DREQ" else self.transaction} | (mad or {})
+        for member, value in flat({"fields": packet["fields"], "mad": packet["mad"]}).items():
+            if member in NAMED and value and (member not in ECHOED or value != self.theirs):
+                self.names.own(NAMED[member], value)
         self.ours = packet["fields"].get("local_comm_id", self.ours)
         self.device.probe.send(packet)
-        return packet["fields"]
+        return Sent(packet)
 
-    def again(self, packet_fields: dict, kind: str, **changes) -> None:
-        """Sends a message of before once more."""
-        self.send(kind, **{name.replace(".", "__"): value for name, value in packet_fields.items()}, **changes)
+    def again(self, sent: Sent) -> None:
+        self.device.probe.send(sent.packet)
 
-    def _identity(self) -> dict:
-        return {"local_comm_id": self.new_id(), "local_ca_guid": 0x0200_0000_0000_0000 | self.number,
-                "local_qpn": 0x100 + self.serial, "starting_psn": 0x100000 + self.serial}
-
-    def _req(self) -> dict:
-        self.theirs = 0
-        return self._identity() | {
-            "service_id": TCP << 16 | self.port, "responder_resources": 3, "initiator_depth": 5, "remote_cm_response_timeout": 20,
-            "local_cm_response_timeout": 20, "retry_count": 6, "pkey": 0xFFFF, "path_mtu": 3, "rnr_retry_count": 5,
-            "max_cm_retries": 15, "primary.local_lid": 0xFFFF, "primary.remote_lid": 0xFFFF, "primary.local_gid": self.peer,
-            "primary.remote_gid": self.address, "primary.hop_limit": 64, "primary.local_ack_timeout": 8,
-            "primary.flow_label": 0x12345}
-
-    def _sidr_req(self) -> dict:
-        return {"request_id": self.new_id(), "pkey": 0xFFFF, "service_id": UDP << 16 | self.port}
-
-    def _rep(self) -> dict:
-        return self._identity() | {"responder_resources": 2, "initiator_depth": 4, "target_ack_delay": 15, "rnr_retry_count": 4}
-
-    def _dreq(self) -> dict:
-        return {"remote_qpn": self.their_qpn}
-
-    def _sidr_rep(self) -> dict:
-        return {"request_id": self.theirs, "qpn": 0x777, "qkey": 0x01234567, "service_id": UDP << 16 | self.port}
+    def _usual(self, kind: str) -> dict:
+        """What stands in a message that is as it should be."""
+        identity = {"local_comm_id": self.new_id(), "local_ca_guid": 0x0200_0000_0000_0000 | self.number,
+                    "local_qpn": 0x100 + self.serial, "starting_psn": 0x100000 + self.serial}
+        if kind == "REQ":
+            return identity | {
+                "service_id": TCP << 16 | self.port, "responder_resources": 3, "initiator_depth": 5,
+                "remote_cm_response_timeout": 20, "local_cm_response_timeout": 20, "retry_count": 6, "pkey": 0xFFFF,
+                "path_mtu": 3, "rnr_retry_count": 5, "max_cm_retries": 15, "primary.local_lid": 0xFFFF,
+                "primary.remote_lid": 0xFFFF, "primary.local_gid": self.peer, "primary.remote_gid": self.address,
+                "primary.hop_limit": 64, "primary.local_ack_timeout": 8, "primary.flow_label": 0x12345}
+        if kind == "SIDR_REQ":
+            return {"request_id": self.new_id(), "pkey": 0xFFFF, "service_id": UDP << 16 | self.port}
+        if kind == "SIDR_REP":
+            return {"request_id": self.theirs, "qpn": 0x777, "qkey": 0x01234567, "service_id": UDP << 16 | self.port}
+        ids = {"local_comm_id": self.ours, "remote_comm_id": self.theirs}
+        if kind == "REP":
+            return ids | identity | {"responder_resources": 2, "initiator_depth": 4, "target_ack_delay": 15, "rnr_retry_count": 4}
+        return ids | ({"remote_qpn": self.their_qpn} if kind == "DREQ" else {})
 
     def receive(self, patience_s: float = PATIENCE_S, repeated: bool = False) -> dict:
         """The next message, which must come; repetitions only if asked for."""
@@ -332,7 +337,7 @@ class Dialogue:
             if self._is_new(message) or repeated:
                 return self._take(message)
 
-    def settle(self) -> list[dict]:
+    def settle(self, repeated: bool = False) -> list[dict]:
         """Everything that was sent until now has been dealt with when a DREQ for nobody is answered. Returns what came."""
         barrier = self.new_id()
         self.device.probe.send({"message": "DREQ", "source": self.peer, "destination": self.address,
@@ -345,7 +350,7 @@ class Dialogue:
                 raise Failure(f"{self.name}: {self.device.name} does not answer a DREQ for nobody") from None
             if message.get("fields", {}).get("remote_comm_id") == barrier:
                 break
-            if self._is_new(message):
+            if self._is_new(message) or repeated:
                 came.append(self._take(message))
         if not came:
             self._observe("no message", {})
@@ -382,7 +387,7 @@ class Dialogue:
 
     def _observe(self, text: str, facts: dict) -> None:
         for own, name in ((self.peer, "PEER"), (str(self.port), "PORT")):
-            text = re.sub(rf"(?<![\w:.]){re.escape(own)}(?![\w:.])", name, text)
+            text = re.sub(rf"(?<![\w.]){re.escape(own)}(?![\w:.])", name, text)
         self.observed.append(Observed(text, facts, self.shown))
 
     # -- what many dialogues begin with; shown only where it differs
@@ -397,7 +402,7 @@ class Dialogue:
         with self.prepared():
             self.calls(f"id l{' udp' if datagrams else ''}", f"bind l {address or self.address} {self.port}", f"listen l {backlog}")
 
-    def requested(self, **fields) -> dict:
+    def requested(self, **fields) -> Sent:
         """A listener has told of a request, as ID b."""
         with self.prepared():
             self.listen()
@@ -405,7 +410,7 @@ class Dialogue:
             self.call("event l b")
         return sent
 
-    def accepted(self, **fields) -> dict:
+    def accepted(self, **fields) -> Sent:
         """The device has answered with REP."""
         sent = self.requested(**fields)
         with self.prepared():
@@ -413,7 +418,7 @@ class Dialogue:
             self.receive()
         return sent
 
-    def established(self, **fields) -> dict:
+    def established(self, **fields) -> Sent:
         """A connection that the peer has asked for, ID b, whose events l's channel has."""
         sent = self.accepted(**fields)
         with self.prepared():
@@ -421,18 +426,34 @@ class Dialogue:
             self.call("event l")
         return sent
 
-    def resolved(self) -> None:
+    def resolved(self, name: str = "a", qp: str = "qp") -> None:
         with self.prepared():
-            self.calls("id a", f"resolved a {self.peer} {self.port}", "qp a")
+            self.calls(f"id {name}", f"resolved {name} {self.peer} {self.port}", f"{qp} {name}")
 
-    def requesting(self, parameters: str = "") -> dict:
-        """ID a has sent a REQ."""
-        self.resolved()
+    def requesting(self, name: str = "a") -> None:
+        """The ID has sent a REQ."""
+        self.resolved(name)
         with self.prepared():
-            self.call(f"connect a {parameters}".strip())
-            return self.receive()
+            self.call(f"connect {name}")
+            self.receive()
 
-    def connected(self, **fields) -> dict:
+    def answered(self, **fields) -> Sent:
+        """The peer has answered ID a, which has a QP of its own and so has to establish by itself."""
+        self.resolved(qp="ownqp")
+        with self.prepared():
+            self.call("connect a")
+            self.receive()
+            sent = self.send("REP", **fields)
+            self.call("event a")
+        return sent
+
+    def datagrams_requested(self) -> None:
+        """ID a has sent a SIDR_REQ."""
+        with self.prepared():
+            self.calls("id a udp", f"resolved a {self.peer} {self.port}", "qp a", "connect a")
+            self.receive()
+
+    def connected(self, **fields) -> Sent:
         """A connection that the application has asked for, ID a."""
         self.requesting()
         with self.prepared():

@@ -46,8 +46,8 @@ TEST_F(Identity, ReplyWithALiveQpIsRejectedAsStaleAndTheRequestGoesOn) {
   deliver(m);
   const auto list = packets();
   ASSERT_EQ(list.size(), 2u);
-  EXPECT_EQ(header_of(list[0]).attribute, wire::Attribute::kDreq);
-  const auto r = *wire::Rej::parse(Bytes(list[1].mad).subspan(wire::MadHeader::kSize));
+  EXPECT_EQ(header_of(list[1]).attribute, wire::Attribute::kDreq);
+  const auto r = *wire::Rej::parse(Bytes(list[0].mad).subspan(wire::MadHeader::kSize));
   EXPECT_EQ(r.reason, wire::RejReason::kStaleConnection);
   EXPECT_EQ(r.message, wire::MessageKind::kRep);
   EXPECT_EQ(r.local_comm_id, own_comm_id);

@@ -152,6 +152,7 @@ TEST_F(Sidr, AForeignQkeyOrNoneIsAnError) {
     const auto event = sidr_event();
     EXPECT_EQ(event.type, SidrEventType::kBadQkey);
     EXPECT_EQ(event.status, -EINVAL);
+    EXPECT_EQ(event.private_data_size, 136);
   }
 }
 
