@@ -155,7 +155,6 @@ void Engine::queue_request(TimeNs now, const Path& path, Bytes mad, const wire::
   ++counters_.requests;
   Path answer = path;
   answer.traffic_class = req.primary.traffic_class;
-  if (req.primary.hop_limit != 0) answer.hop_limit = req.primary.hop_limit;
   const Slot slot = create_connection(answer);
   Connection& c = connections_[slot];
   c.state = State::kReqQueued;

@@ -209,8 +209,14 @@ Result<void> Id::bind_addr(const sockaddr* address) {
   bind.source = *source;
   const auto reply = call_entering(Phase::kBound, bind);
   if (!reply) return tl::unexpected(reply.error());
-  route.addr.src_storage = to_sockaddr(reply->local);
+  set_local_address(reply->local);
   return reply->ifindex != 0 ? attach_device(reply->ifindex) : Result<void>{};
+}
+
+// The peer's address is of the same family, and unspecified until there is a peer.  // Linux: same
+void Id::set_local_address(const ipc::SocketAddress& address) {
+  route.addr.src_storage = to_sockaddr(address);
+  route.addr.dst_storage.ss_family = route.addr.src_storage.ss_family;
 }
 
 Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destination, int timeout_ms) {
@@ -225,8 +231,11 @@ Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destinatio
     if (!from) return tl::unexpected(from.error());
     resolve.source = *from;
   }
-  route.addr.dst_storage = to_sockaddr(*to);
-  if (auto reply = call_entering(Phase::kResolvingAddress, resolve); !reply) return tl::unexpected(reply.error());
+  const sockaddr_storage before = std::exchange(route.addr.dst_storage, to_sockaddr(*to));
+  if (auto reply = call_entering(Phase::kResolvingAddress, resolve); !reply) {
+    route.addr.dst_storage = before;
+    return tl::unexpected(reply.error());
+  }
   return complete();
 }
 
@@ -244,7 +253,7 @@ Result<void> Id::listen(int backlog) {
   listen.backlog = backlog;
   const auto reply = call_entering(Phase::kListening, listen);
   if (!reply) return tl::unexpected(reply.error());
-  route.addr.src_storage = to_sockaddr(reply->local);
+  set_local_address(reply->local);
   return {};
 }
 

@@ -103,6 +103,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
 
   // What is known of the connection.
   Result<void> attach_device(std::uint32_t ifindex);
+  void set_local_address(const ipc::SocketAddress& address);
   void set_addresses(const ipc::CmPath& path);
   void set_route(const ipc::CmPath& path);
   Result<void> append_private_data(ipc::CmConnParam& out, std::span<const std::uint8_t> bytes) const;

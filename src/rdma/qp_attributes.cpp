@@ -14,8 +14,8 @@ constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DES
 constexpr int kRtsMask =
     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-int fill_init(const ConnectionFacts& facts, bool connected, ibv_qp_attr& attributes) {
-  attributes.qp_state = IBV_QPS_INIT;
+int fill_init(const ConnectionFacts& facts, bool connected, ibv_qp_state state, ibv_qp_attr& attributes) {
+  attributes.qp_state = state;
   attributes.port_num = facts.port_num;
   if (connected) {
     attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
@@ -70,23 +70,24 @@ ibv_ah_attr address_of_peer(const ConnectionFacts& facts) {
 }
 
 std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
-  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return std::nullopt;
   attributes = ibv_qp_attr{};
   if (facts.is_datagram) return fill_datagram(facts, state, attributes);
   switch (rules_of(facts.phase).attributes) {
     case KnownAttributes::kNothing:
       return std::nullopt;
     case KnownAttributes::kUnconnected:
-      return fill_init(facts, false, attributes);
+      return fill_init(facts, false, state, attributes);  // for any state  // Linux: same
     case KnownAttributes::kInitOnly:
       if (state != IBV_QPS_INIT) return std::nullopt;
-      return fill_init(facts, true, attributes);
+      return fill_init(facts, true, state, attributes);
     case KnownAttributes::kAll:
       break;
   }
-  if (state == IBV_QPS_INIT) return fill_init(facts, true, attributes);
+  if (state == IBV_QPS_INIT) return fill_init(facts, true, state, attributes);
   if (!facts.qp.dest_known) return std::nullopt;
-  return state == IBV_QPS_RTR ? fill_rtr(facts, attributes) : fill_rts(facts, attributes);
+  if (state == IBV_QPS_RTR) return fill_rtr(facts, attributes);
+  if (state == IBV_QPS_RTS) return fill_rts(facts, attributes);
+  return std::nullopt;
 }
 
 }  // namespace ucm::rdma

@@ -3,6 +3,8 @@
 // commands from its standard input and answers each with one line.
 //
 //   id A [udp]                     a new ID with an event channel of its own
+//   synchronous A                  a new ID without one
+//   request A B                    rdma_get_request: B names the new ID
 //   bind A ADDRESS PORT            addresses are numeric, with %interface where link-local
 //   listen A BACKLOG
 //   resolve A ADDRESS PORT [MS]    resolve_addr alone
@@ -96,6 +98,8 @@ class Calls {
   }
 
   std::string create(const Words& words);
+  std::string create_synchronous(const Words& words);
+  std::string get_request(const Words& words);
   std::string resolved(const Words& words);
   std::string make_qp(rdma_cm_id* id);
   std::string make_own_qp(Named& who);
@@ -121,6 +125,21 @@ std::string Calls::create(const Words& words) {
   succeed(rdma_create_id(channel, &made, nullptr, datagrams ? RDMA_PS_UDP : RDMA_PS_TCP), "rdma_create_id");
   ids_[words.at(1)] = {channel, made};
   return "";
+}
+
+// Events of a synchronous ID are the library's affair.
+std::string Calls::create_synchronous(const Words& words) {
+  rdma_cm_id* made = nullptr;
+  succeed(rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP), "rdma_create_id");
+  ids_[words.at(1)] = {nullptr, made};
+  return "";
+}
+
+std::string Calls::get_request(const Words& words) {
+  rdma_cm_id* made = nullptr;
+  if (rdma_get_request(id(words), &made) != 0) return result_text(-1);
+  ids_[words.at(2)] = {nullptr, made};
+  return "0";
 }
 
 std::string Calls::resolved(const Words& words) {
@@ -192,6 +211,7 @@ std::string Calls::with_parameters(const Words& words, int (*call)(rdma_cm_id*, 
 // The attributes that the mask names.
 std::string attributes_text(const ibv_qp_attr& attr, int mask) {
   std::ostringstream text;
+  if (mask & IBV_QP_STATE) text << " state=" << attr.qp_state;
   if (mask & IBV_QP_ACCESS_FLAGS) text << " access=" << attr.qp_access_flags;
   if (mask & IBV_QP_PKEY_INDEX) text << " pkey_index=" << attr.pkey_index;
   if (mask & IBV_QP_PORT) text << " port=" << int{attr.port_num};
@@ -258,7 +278,8 @@ std::string Calls::destroy(const Words& words) {
   if (gone.id->qp != nullptr) rdma_destroy_qp(gone.id);
   std::string text = result_text(rdma_destroy_id(gone.id));
   const auto has_channel = [&](const auto& entry) { return entry.second.channel == gone.channel; };
-  if (std::none_of(ids_.begin(), ids_.end(), has_channel)) rdma_destroy_event_channel(gone.channel);
+  if (gone.channel != nullptr && std::none_of(ids_.begin(), ids_.end(), has_channel))
+    rdma_destroy_event_channel(gone.channel);
   return text;
 }
 
@@ -346,6 +367,8 @@ std::string Calls::run(const Words& words) {
     return words.size() > index ? number(words[index]) : otherwise;
   };
   if (call == "id") return create(words);
+  if (call == "synchronous") return create_synchronous(words);
+  if (call == "request") return get_request(words);
   if (call == "say") return words.at(1);
   if (call == "sleep") {
     std::this_thread::sleep_for(std::chrono::milliseconds(number(words.at(1))));

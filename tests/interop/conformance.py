@@ -37,7 +37,7 @@ def hold(device: dialogue.Device, row: Row) -> list[Observed]:
     except dialogue.Ended:
         pass
     except lab.Failure as failure:
-        raise lab.Failure(f"{row.name} with {device.name}: {failure}\n" + "\n".join(o.brief for o in talk.observed)) from failure
+        talk.fail(str(failure))
     finally:
         talk.close()
     return talk.observed

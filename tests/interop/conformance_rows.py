@@ -775,7 +775,7 @@ def req_again_refused(t: Dialogue):
 
 @row(AGAIN, "REQ, after the connection is over: a new request")
 def req_again_over(t: Dialogue):
-    sent = t.established()
+    sent = t.established(primary__local_ack_timeout=20)
     with t.prepared():
         t.send("DREQ")
         t.calls("event l", "disconnect b")
@@ -911,3 +911,678 @@ def sidr_rep_again(t: Dialogue):
     t.send("SIDR_REP", status=2)
     t.settle()
     t.call("silence a 50")
+
+
+PASSIVE = "The side that is asked"
+
+
+@row(PASSIVE, "accept, RTU, and the QP that comes of it", core=True)
+def accept(t: Dialogue):
+    t.requested(private_data="0102")
+    t.calls("addresses b", "qp b", "accept b rr=2 depth=8 rnr=4 flow=1 data=196")
+    t.receive()
+    t.call("query b")
+    t.send("RTU")
+    t.call("event l")
+    t.settle()
+
+
+@row(PASSIVE, "accept over IPv6")
+def accept_ipv6(t: Dialogue):
+    t.version = 6
+    t.requested()
+    t.calls("addresses b", "qp b", "accept b")
+    t.receive()
+    t.call("query b")
+    t.send("RTU")
+    t.call("event l")
+
+
+@row(PASSIVE, "accept without parameters")
+def accept_null(t: Dialogue):
+    t.requested()
+    t.calls("qp b", "accept b null")
+    t.receive()
+    t.call("query b")
+
+
+@row(PASSIVE, "accept without parameters, the request wants more than the device has")
+def accept_null_much(t: Dialogue):
+    t.requested(responder_resources=200, initiator_depth=250)
+    t.calls("qp b", "accept b null")
+    t.receive()
+    t.call("query b")
+
+
+@row(PASSIVE, "accept with more than the device has")
+def accept_much(t: Dialogue):
+    t.requested()
+    t.calls("qp b", "accept b rr=200")
+    t.settle()
+
+
+@row(PASSIVE, "accept with 255: what the request wants")
+def accept_as_asked(t: Dialogue):
+    t.requested()
+    t.calls("qp b", "accept b rr=255 depth=255")
+    t.receive()
+
+
+@row(PASSIVE, "accept with a QP that the library does not know")
+def accept_own_qp(t: Dialogue):
+    t.requested()
+    t.calls("ownqp b", "accept b")
+    t.receive()
+    t.send("RTU")
+    t.call("event l")
+
+
+@row(PASSIVE, "the request's service level, traffic class, flow label, SRQ and flow control")
+def request_values(t: Dialogue):
+    t.requested(primary__traffic_class=40, primary__sl=3, primary__flow_label=0xABCDE, primary__hop_limit=9, srq=1,
+                end_to_end_flow_control=1, retry_count=3, rnr_retry_count=1, path_mtu=2, primary__packet_rate=3)
+    t.calls("qp b", "accept b")
+    t.receive()
+    t.call("query b")
+
+
+@row(PASSIVE, "accept again")
+def accept_twice(t: Dialogue):
+    t.accepted()
+    t.call("accept b")
+    t.call("reject b 0")
+    t.settle()
+
+
+@row(PASSIVE, "RTU with other comm IDs: dropped")
+def rtu_wrong_id(t: Dialogue):
+    t.accepted()
+    ours = t.ours
+    t.send("RTU", local_comm_id=t.new_id())
+    t.send("RTU", local_comm_id=ours, remote_comm_id=t.new_id())
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "RTU before the program has answered: dropped")
+def rtu_early(t: Dialogue):
+    t.requested()
+    t.send("RTU", remote_comm_id=t.new_id())
+    t.settle()
+    t.calls("silence l 50", "qp b", "accept b")
+    t.receive()
+
+
+@row(PASSIVE, "the program tells of the first data: established, RTU no longer matters")
+def notify(t: Dialogue):
+    t.accepted()
+    t.calls("notify b 4", "event l", "notify b 4")
+    t.send("RTU")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "the program tells of data too early, and of other things")
+def notify_early(t: Dialogue):
+    t.requested()
+    t.calls("notify b 4", "notify b 5", "notify b 7")
+
+
+@row(PASSIVE, "RTU after MRA")
+def rtu_after_mra(t: Dialogue):
+    t.accepted()
+    t.send("MRA", message=1, service_timeout=20)
+    t.send("RTU")
+    t.call("event l")
+
+
+@row(PASSIVE, "MRA gives the peer more time than the REPs' timeout")
+def rep_mra(t: Dialogue):
+    t.requested(local_cm_response_timeout=17, max_cm_retries=3)
+    t.calls("qp b", "accept b")
+    t.receive()
+    t.send("MRA", message=1, service_timeout=22)
+    t.settle()
+    t.pause(4)
+    t.send("RTU")
+    t.call("event l")
+
+
+@row(PASSIVE, "nobody answers the REP", core=True)
+def rep_unanswered(t: Dialogue):
+    t.requested(local_cm_response_timeout=14, max_cm_retries=2)
+    t.calls("qp b", "accept b")
+    t.receive()
+    t.calls("event l", "state b")
+    t.send("RTU")
+    t.call("disconnect b")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "the REQ wants no repetition of the REP")
+def rep_no_retries(t: Dialogue):
+    t.requested(local_cm_response_timeout=14, max_cm_retries=0)
+    t.calls("qp b", "accept b")
+    t.receive()
+    t.call("event l")
+
+
+@row(PASSIVE, "DREQ before RTU: disconnected, never established", core=True)
+def dreq_before_rtu_passive(t: Dialogue):
+    t.accepted()
+    t.send("DREQ")
+    t.calls("event l", "disconnect b")
+    t.receive()
+
+
+@row(PASSIVE, "REJ(REP) after REP")
+def rep_refused(t: Dialogue):
+    t.accepted()
+    t.send("REJ", message=1, reason=28, private_data="0102")
+    t.calls("event l", "state b", "disconnect b")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "REJ(REP) with reason 10 after REP")
+def rep_stale_refused(t: Dialogue):
+    t.accepted()
+    t.send("REJ", message=1, reason=10)
+    t.calls("event l", "state b", "disconnect b")
+    t.settle()
+    t.call("silence l 3000")
+
+
+@row(PASSIVE, "the peer withdraws its REQ (REJ 4) before the program has answered: no event, accept fails",
+     differs="UCM makes a QP without asking the daemon; that the request is gone, accept tells")
+def request_withdrawn(t: Dialogue):
+    sent = t.requested()
+    t.send("REJ", message=2, reason=4, remote_comm_id=0, ari_length=8, ari=f"{sent['local_ca_guid']:016x}")
+    t.settle()
+    t.calls("silence l 50", "qp b", "accept b")
+    t.settle()
+
+
+@row(PASSIVE, "the peer withdraws its REQ before the program has read it: the event comes all the same")
+def request_withdrawn_unread(t: Dialogue):
+    t.listen()
+    sent = t.send("REQ")
+    t.settle()
+    t.send("REJ", message=2, reason=4, remote_comm_id=0, ari_length=8, ari=f"{sent['local_ca_guid']:016x}")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "the peer withdraws its REQ after REP")
+def request_withdrawn_accepted(t: Dialogue):
+    sent = t.accepted()
+    t.send("REJ", message=2, reason=4, remote_comm_id=0, ari_length=8, ari=f"{sent['local_ca_guid']:016x}")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(PASSIVE, "REJ 4 with another GUID: dropped")
+def withdrawal_of_other(t: Dialogue):
+    t.accepted()
+    t.send("REJ", message=2, reason=4, remote_comm_id=0, ari_length=8, ari="0200000000abcdef")
+    t.send("RTU", remote_comm_id=t.theirs)
+    t.call("event l")
+
+
+@row(PASSIVE, "two peers' requests with equal comm IDs and different GUIDs are two")
+def equal_comm_ids(t: Dialogue):
+    sent = t.requested()
+    t.send("REQ", local_comm_id=sent["local_comm_id"], local_ca_guid=sent["local_ca_guid"] + 0x10000)
+    t.call("event l c")
+
+
+@row(PASSIVE, "a QPN comes again right after DREP: a new request")
+def qpn_again(t: Dialogue):
+    sent = t.established(primary__local_ack_timeout=20)
+    with t.prepared():
+        t.send("DREQ")
+        t.calls("event l", "disconnect b")
+        t.receive()
+    t.send("REQ", local_qpn=sent["local_qpn"])
+    t.call("event l c")
+
+
+OVER = "The end of a connection"
+
+
+@row(OVER, "the program disconnects, the peer answers, timewait ends", core=True)
+def disconnect(t: Dialogue):
+    t.established()
+    t.calls("disconnect b", "state b")
+    t.receive()
+    t.send("DREP")
+    t.calls("event l", "event l")
+    t.call("destroy b")
+    t.settle()
+
+
+@row(OVER, "the active side disconnects, the peer answers, timewait ends")
+def disconnect_active(t: Dialogue):
+    t.connected()
+    t.calls("disconnect a", "state a")
+    t.receive()
+    t.send("DREP")
+    t.calls("event a", "event a", "disconnect a", "destroy a")
+    t.settle()
+
+
+@row(OVER, "the peer disconnects the active side", core=True)
+def disconnected(t: Dialogue):
+    t.connected()
+    t.send("DREQ")
+    t.settle()
+    t.calls("event a", "state a", "disconnect a", "state a")
+    t.receive()
+    t.call("event a")
+
+
+@row(OVER, "the peer disconnects, the program destroys instead of disconnecting")
+def disconnected_destroyed(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.call("event l")
+    t.call("destroy b")
+    t.receive()
+
+
+@row(OVER, "DREP without a DREQ: dropped")
+def drep_unasked(t: Dialogue):
+    t.established()
+    t.send("DREP")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(OVER, "crossing DREQs",
+     differs="Linux waits until the program disconnects once more, and the peer with it; UCM answers at once")
+def crossing(t: Dialogue):
+    t.established()
+    t.call("disconnect b")
+    t.receive()
+    t.send("DREQ")
+    t.settle()
+    t.calls("event l", "disconnect b")
+    t.settle()
+
+
+@row(OVER, "DREP of the own DREQ after the peer's DREQ has crossed it",
+     differs="the DREQ has been answered already")
+def crossing_answered(t: Dialogue):
+    t.established()
+    with t.prepared():
+        t.call("disconnect b")
+        t.receive()
+    t.send("DREQ")
+    t.send("DREP")
+    t.settle()
+    t.calls("event l", "event l")
+
+
+@row(OVER, "REJ while established: over without DREQ", core=True)
+def refused_established(t: Dialogue):
+    t.established()
+    t.send("REJ", message=2, reason=28, private_data="0102")
+    t.calls("event l", "state b", "disconnect b")
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(OVER, "REJ after DREQ")
+def refused_disconnecting(t: Dialogue):
+    t.established()
+    with t.prepared():
+        t.call("disconnect b")
+        t.receive()
+    t.send("REJ", message=2, reason=28)
+    t.calls("event l", "disconnect b")
+    t.settle()
+
+
+@row(OVER, "nobody answers the DREQ of the side that was asked", core=True)
+def dreq_unanswered(t: Dialogue):
+    t.established(local_cm_response_timeout=14, max_cm_retries=2)
+    t.call("disconnect b")
+    t.receive()
+    t.calls("event l", "event l")
+
+
+@row(OVER, "nobody answers the DREQ of the side that has asked", slow=True)
+def dreq_unanswered_active(t: Dialogue):
+    t.connected()
+    t.call("disconnect a")
+    t.receive()
+    t.calls("event a", "event a")
+
+
+@row(OVER, "nobody answers the REQ", slow=True)
+def req_unanswered(t: Dialogue):
+    t.requesting()
+    t.calls("event a", "state a", "disconnect a")
+    t.send("REP")
+    t.settle()
+
+
+@row(OVER, "the peer's MRA has a short service timeout: the REQ's repetitions, as many as before, end sooner", slow=True)
+def req_mra_short(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", "option a 0 3 8 1", f"resolved a {t.peer} {t.port}", "qp a", "connect a")
+        t.receive()
+    t.send("MRA", local_comm_id=t.new_id(), service_timeout=8)
+    t.call("event a")
+
+
+@row(OVER, "nobody answers the SIDR_REQ", slow=True)
+def sidr_unanswered(t: Dialogue):
+    t.datagrams_requested()
+    t.call("event a")
+
+
+@row(OVER, "destroyed while established: one DREQ", core=True)
+def destroyed(t: Dialogue):
+    t.established()
+    t.call("destroy b")
+    t.receive()
+    t.send("DREQ")
+    t.settle()
+
+
+@row(OVER, "destroyed after DREQ: nothing more")
+def destroyed_disconnecting(t: Dialogue):
+    t.established()
+    with t.prepared():
+        t.call("disconnect b")
+        t.receive()
+    t.call("destroy b")
+    t.settle()
+
+
+@row(OVER, "destroyed in timewait: a further DREQ is answered as any of a connection that there is not")
+def destroyed_timewait(t: Dialogue):
+    t.established(primary__local_ack_timeout=20)
+    with t.prepared():
+        sent = t.send("DREQ")
+        t.calls("event l", "disconnect b")
+        t.receive()
+    t.call("destroy b")
+    t.again(sent)
+    t.receive()
+
+
+@row(OVER, "the program disconnects before RTU: nothing")
+def disconnect_before_rtu(t: Dialogue):
+    t.accepted()
+    t.call("disconnect b")
+    t.settle()
+
+
+@row(OVER, "the program disconnects before it has answered the request")
+def disconnect_unanswered(t: Dialogue):
+    t.requested()
+    t.call("disconnect b")
+    t.settle()
+
+
+@row(OVER, "the program disconnects before the peer has answered the REQ")
+def disconnect_requesting(t: Dialogue):
+    t.requesting()
+    t.call("disconnect a")
+    t.settle()
+
+
+CALLS = "Calls and their errors"
+
+
+def only_calls(name: str, rule: str, *commands: str, differs: str | None = None, core: bool = False):
+    """What stands for itself: {address} is the device's own, {peer} the peer's, {port} the service's."""
+
+    def hold(t: Dialogue):
+        for command in commands:
+            t.call(command.format(address=t.address, peer=t.peer, port=t.port))
+
+    hold.__name__ = name
+    row(CALLS, rule, differs=differs, core=core)(hold)
+
+
+only_calls("bind_foreign", "bind to an address of another host", "id a", "bind a 10.77.0.99 {port}", "bind a {address} {port}", core=True)
+only_calls("bind_twice", "bind twice", "id a", "bind a {address} {port}", "bind a {address} {port}")
+only_calls("bind_in_use", "bind to a port that is in use", "id a", "bind a {address} {port}", "id b", "bind b {address} {port}",
+           "bind b 0.0.0.0 {port}", "bind b :: {port}", "bind b fd77::2 {port}")
+only_calls("bind_in_use_wildcard", "bind to a port that a wildcard has", "id a", "bind a 0.0.0.0 {port}", "id b",
+           "bind b {address} {port}", "bind b 0.0.0.0 {port}", "bind b :: {port}")
+only_calls("bind_other_space", "the same port of datagrams and of connections", "id a", "bind a {address} {port}", "id b udp",
+           "bind b {address} {port}")
+only_calls("bind_reuse", "addresses reused", "id a", "option a 0 1 1 4", "bind a {address} {port}", "id b", "option b 0 1 1 4",
+           "bind b {address} {port}", "listen a 1", "listen b 1", "destroy b", "listen a 1")
+only_calls("bind_two_families", "wildcards of both families, each for itself", "id a", "option a 0 2 1 4", "bind a 0.0.0.0 {port}",
+           "id b", "option b 0 2 1 4", "bind b :: {port}", "listen a 1", "listen b 1")
+only_calls("bind_again_after_destroy", "a port is free at once", "id a", "bind a {address} {port}", "listen a 1", "destroy a",
+           "id b", "bind b {address} {port}", "listen b 1")
+only_calls("bind_link_local", "bind to a link-local address without scope", "id a", "bind a fe80::1 {port}")
+only_calls("bind_loopback", "bind to a loopback address", "id a", "bind a 127.0.0.1 {port}", "addresses a")
+only_calls("bind_any_port", "bind to port 0", "id a", "bind a {address} 0", "addresses a")
+only_calls("listen_unbound", "listen without bind", "id a", "listen a 1", "addresses a", "listen a 1")
+only_calls("listen_resolved", "listen on an ID that has resolved", "id a", "resolve a {peer} {port}", "event a", "listen a 1")
+only_calls("resolve_twice", "resolve twice, and out of turn", "id a", "resolve a {peer} {port}", "event a",
+           "resolve a {peer} {port}", "bind a {address} {port}", "route a 0", "route a", "event a", "route a",
+           "resolve a {peer} {port}")
+only_calls("resolve_bound", "resolve from a bound address", "id a", "bind a {address} 0", "resolve a {peer} {port}", "event a",
+           "addresses a")
+only_calls("resolve_other_family", "resolve from an address of the other family", "id a", "bind a fd77::2 0",
+           "resolve a {peer} {port}")
+only_calls("resolve_no_route", "resolve an address without a route", "id a", "resolve a 10.99.0.1 {port}", "addresses a",
+           "resolve a {peer} {port}", "event a")
+only_calls("resolve_no_route_ipv6", "resolve an IPv6 address without a route", "id a", "resolve a fd99::1 {port}")
+only_calls("resolve_nobody", "resolve an address that nobody has, then another", "id a", "resolve a 10.77.0.15 {port} 1500", "event a",
+           "resolve a {peer} {port}", "event a")
+only_calls("resolve_other_interface", "resolve an address behind an interface without device", "id a",
+           "resolve a 10.77.1.77 {port} 1500", "event a")
+only_calls("resolve_multicast", "resolve a multicast address, for connections and for datagrams", "id a",
+           "resolve a 224.1.1.1 {port}", "silence a 500", "id b udp", "resolve b 224.1.1.1 {port}", "silence b 500")
+only_calls("resolve_broadcast", "resolve a broadcast address", "id a", "resolve a 10.77.0.255 {port} 1500", "silence a 500",
+           differs="a broadcast address is no peer's; UCM says so at once")
+only_calls("connect_early", "connect before the route is known", "id a", "resolve a {peer} {port}", "event a", "connect a")
+only_calls("connect_too_much", "connect with more private data than fits, and with more than the device has", "id a",
+           "resolved a {peer} {port}", "qp a", "connect a data=57", "connect a rr=200", "connect a depth=200")
+only_calls("connect_datagrams_too_much", "a datagram request with more private data than fits", "id a udp",
+           "resolved a {peer} {port}", "qp a", "connect a data=181")
+only_calls("accept_nothing", "accept, reject, establish, disconnect and notify without a request", "id a", "bind a {address} {port}",
+           "ownqp a", "accept a", "reject a 0", "establish a", "disconnect a", "notify a 4")
+only_calls("accept_listener", "accept and reject on a listener", "id a", "bind a {address} {port}", "listen a 1", "ownqp a", "accept a",
+           "reject a 0", "disconnect a", "resolve a {peer} {port}",
+           differs="there is nothing to disconnect; Linux says so, too, when the listener is on a wildcard")
+only_calls("two_qps", "two QPs for one ID", "id a", "resolved a {peer} {port}", "qp a", "qp a", "state a", "destroy a")
+only_calls("qp_early", "a QP on an ID that is bound to an address", "id a", "bind a {address} {port}", "qp a", "state a")
+only_calls("options", "options: wrong lengths, names and levels", "id a", "option a 0 0 32 1", "option a 0 0 32 4", "option a 0 1 1 1",
+           "option a 0 1 1 4", "option a 0 1 0 4", "option a 0 2 1 1", "option a 0 2 1 4", "option a 0 3 14 1", "option a 0 3 14 4",
+           "option a 0 9 1 4", "option a 1 9 1 4", "option a 7 0 1 1")
+only_calls("option_large", "an ACK timeout of more than five bits", "id a", "option a 0 3 32 1",
+           differs="it has no place in a REQ")
+only_calls("option_paths", "path records of a wrong length", "id a", "option a 1 1 1 4",
+           differs="UCM takes no path records of any length: there are none on RoCE")
+only_calls("options_bound", "options on a bound ID and on a listener", "id a", "bind a {address} {port}", "option a 0 1 1 4",
+           "option a 0 1 0 4", "option a 0 2 0 4", "option a 0 0 8 1", "listen a 1", "option a 0 1 1 4", "option a 0 2 0 4",
+           "option a 0 0 8 1")
+only_calls("options_datagrams", "options on a datagram ID", "id a udp", "option a 0 3 14 1", "option a 0 0 8 1", "option a 0 1 1 4")
+only_calls("options_resolved", "options on an ID that has resolved", "id a", "resolved a {peer} {port}", "option a 0 1 1 4",
+           "option a 0 1 0 4", "option a 0 2 1 4", "option a 0 0 8 1", "option a 0 3 14 1")
+
+
+@row(CALLS, "a program that reads no event of a request: REJ is not told, accept fails")
+def refused_unread(t: Dialogue):
+    t.requested()
+    t.send("REJ", message=1, reason=28, remote_comm_id=0)
+    t.settle()
+    t.calls("silence l 50", "qp b", "accept b")
+
+
+@row(CALLS, "a synchronous ID is refused")
+def synchronous_refused(t: Dialogue):
+    with t.prepared():
+        t.call("synchronous a")
+    t.calls(f"resolve a {t.peer} {t.port}", "route a", "qp a")
+    t.begin("connect a")
+    t.receive()
+    t.send("REJ", reason=8, local_comm_id=0)
+    t.finish()
+
+
+@row(CALLS, "a synchronous ID is accepted, and disconnects")
+def synchronous_accepted(t: Dialogue):
+    with t.prepared():
+        t.calls("synchronous a", f"resolve a {t.peer} {t.port}", "route a", "qp a")
+    t.begin("connect a")
+    t.receive()
+    t.send("REP")
+    t.receive()
+    t.finish()
+    t.begin("disconnect a")
+    t.receive()
+    t.send("DREP")
+    t.finish()
+
+
+@row(CALLS, "a synchronous ID resolves an address that nobody has")
+def synchronous_nobody(t: Dialogue):
+    with t.prepared():
+        t.call("synchronous a")
+    t.call(f"resolve a 10.77.0.14 {t.port} 1500")
+
+
+@row(CALLS, "a synchronous listener")
+def synchronous_listener(t: Dialogue):
+    with t.prepared():
+        t.calls("synchronous l", f"bind l {t.address} {t.port}", "listen l 4")
+    t.begin("request l b")
+    t.send("REQ")
+    t.finish()
+    t.call("qp b")
+    t.begin("accept b")
+    t.receive()
+    t.send("RTU")
+    t.finish()
+
+
+@row(CALLS, "get_request on an ID with a channel")
+def get_request_wrong(t: Dialogue):
+    with t.prepared():
+        t.calls("id l", f"bind l {t.address} {t.port}", "listen l 4")
+    t.call("request l b")
+
+
+ATTRIBUTES = "QP attributes"
+
+
+def attributes(t: Dialogue, name: str, *states: str):
+    for state in states or ("INIT", "RTR", "RTS", "SQD"):
+        t.call(f"attributes {name} {state}")
+
+
+@row(ATTRIBUTES, "of an ID without device")
+def attributes_idle(t: Dialogue):
+    with t.prepared():
+        t.call("id a")
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "of a bound ID")
+def attributes_bound(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", f"bind a {t.address} {t.port}")
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "before connect")
+def attributes_resolved(t: Dialogue):
+    t.resolved()
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "after connect, before the answer")
+def attributes_requesting(t: Dialogue):
+    t.requesting()
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "after the answer, before establish", core=True)
+def attributes_answered(t: Dialogue):
+    t.answered()
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "after the answer with another target ACK delay")
+def attributes_ack_delay(t: Dialogue):
+    t.answered(target_ack_delay=24)
+    attributes(t, "a", "RTS")
+
+
+@row(ATTRIBUTES, "of the active side, established, with type of service and ACK timeout")
+def attributes_established(t: Dialogue):
+    with t.prepared():
+        t.calls("id a", "option a 0 0 40 1", "option a 0 3 14 1", f"resolved a {t.peer} {t.port}", "ownqp a", "connect a rr=0 depth=0")
+        t.receive()
+        t.send("REP", responder_resources=0, initiator_depth=0)
+        t.calls("event a", "establish a")
+        t.receive()
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "of a request", core=True)
+def attributes_requested(t: Dialogue):
+    t.requested(primary__local_ack_timeout=17)
+    attributes(t, "b")
+
+
+@row(ATTRIBUTES, "of a request, over IPv6")
+def attributes_requested_ipv6(t: Dialogue):
+    t.version = 6
+    t.requested(primary__traffic_class=8, primary__hop_limit=3)
+    attributes(t, "b")
+
+
+@row(ATTRIBUTES, "of a request, with the ACK timeout set")
+def attributes_requested_timeout(t: Dialogue):
+    t.requested(primary__local_ack_timeout=17)
+    t.call("option b 0 3 10 1")
+    attributes(t, "b", "RTS")
+
+
+@row(ATTRIBUTES, "of an accepted request: what accept was given")
+def attributes_accepted(t: Dialogue):
+    t.requested(primary__local_ack_timeout=17)
+    with t.prepared():
+        t.calls("ownqp b", "accept b rr=7 depth=6")
+        t.receive()
+    attributes(t, "b")
+
+
+@row(ATTRIBUTES, "after the end")
+def attributes_over(t: Dialogue):
+    t.established()
+    with t.prepared():
+        t.send("DREQ")
+        t.calls("event l", "disconnect b")
+        t.receive()
+    attributes(t, "b")
+
+
+@row(ATTRIBUTES, "of a refused ID")
+def attributes_refused(t: Dialogue):
+    t.requesting()
+    with t.prepared():
+        t.send("REJ", reason=28, local_comm_id=0)
+        t.call("event a")
+    attributes(t, "a")
+
+
+@row(ATTRIBUTES, "of a datagram ID")
+def attributes_datagrams(t: Dialogue):
+    with t.prepared():
+        t.calls("id a udp", f"resolved a {t.peer} {t.port}")
+    attributes(t, "a")
+    t.calls("qp a", "state a")

@@ -13,6 +13,7 @@ import queue
 import re
 import subprocess
 import threading
+import time
 
 from lab import PATIENCE_S, Failure, Lab, Namespace
 
@@ -21,7 +22,8 @@ APPLICATION_PORT = 7778
 MACHINE = "10.77.1.2"
 
 ADDRESS = {4: "10.77.0.2", 6: "fd77::2"}  # of the device under test, whichever it is
-DIALOGUES_MAX = 200
+DIALOGUES_MAX = 230
+ANSWER_S = 150  # longer than any timeout of Linux'
 
 PEER_PORT = 4000
 TCP, UDP = 0x0106, 0x0111  # port spaces
@@ -89,13 +91,13 @@ class Lines:
     def __init__(self, title: str, argv: list[str]):
         self.title = title
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.answers: queue.Queue[str] = queue.Queue()
+        self.answers: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         for line in self.process.stdout:
             self.heard(line.rstrip("\n"))
-        self.answers.put("")
+        self.answers.put(None)
 
     def heard(self, line: str) -> None:
         self.answers.put(line)
@@ -107,14 +109,13 @@ class Lines:
         except OSError as error:
             raise Failure(f"{self.title} has ended: {self.process.stderr.read()}") from error
 
-    def ask(self, line: str, timeout_s: float) -> str:
-        self.say(line)
+    def answer(self, question: str) -> str:
         try:
-            answer = self.answers.get(timeout=timeout_s)
+            answer = self.answers.get(timeout=ANSWER_S)
         except queue.Empty:
-            raise Failure(f"{self.title}: no answer to '{line}'") from None
-        if not answer and self.process.poll() is not None:
-            raise Failure(f"{self.title} ended at '{line}': {self.process.stderr.read()}")
+            raise Failure(f"{self.title}: no answer to '{question}'") from None
+        if answer is None:
+            raise Failure(f"{self.title} ended at '{question}'")
         return answer
 
     def end(self) -> None:
@@ -151,8 +152,10 @@ class Probe(Lines):
 class Device:
     """Linux or UCM, a probe that can reach it, and the means to start applications there."""
 
-    def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str]):
+    def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str],
+                 after=lambda: None):
         self.name = name
+        self.after = after
         self.interface = interface
         self.near = near
         self.application = application
@@ -168,15 +171,20 @@ class Device:
 
     def close(self) -> None:
         self.probe.end()
+        self.after()
         self.near.shell(f"ip -batch - <<'END'\n{self._addresses('delete')}END")
 
 
 def linux(lab) -> Device:
     """The machine's kernel, seen from the namespace it is joined to, where no other program may have RoCE's port."""
+    # The kernel's CM handles what comes one after the other only if it comes by one processor.
+    one_processor = "/sys/devices/virtual/workqueue/cpumask"
+    lab.guest.run(f"echo 1 >{one_processor}")
     lab.guest.start(f"nc -ll -p {APPLICATION_PORT} -e /build/cm_calls -")
     lab.guest.run(f"until grep -q ':{APPLICATION_PORT:04X} ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done")
     return Device(lab, "Linux", lab.host, "tap0",
-                  [*lab.host.enter(), "setpriv", "--pdeathsig", "KILL", "busybox", "nc", MACHINE, str(APPLICATION_PORT)])
+                  [*lab.host.enter(), "setpriv", "--pdeathsig", "KILL", "busybox", "nc", MACHINE, str(APPLICATION_PORT)],
+                  after=lambda: lab.guest.run(f"echo 3 >{one_processor}"))
 
 
 def ucm(lab: Lab) -> Device:
@@ -250,20 +258,30 @@ class Dialogue:
         self.serial = 0
         self.ours = self.theirs = self.their_qpn = self.transaction = 0
         self.seen: set[str] = set()
+        self.command = ""
 
     # -- the application
 
     def call(self, command: str) -> str:
         """Makes a call of cm_calls (its source says which there are)."""
+        self.begin(command)
+        return self.finish()
+
+    def begin(self, command: str) -> None:
+        """A call that waits for what the peer will do; finish() must follow."""
         if self.application is None:
             self.application = self.device.start_application()
-        result = self.application.ask(command, 150)
+        self.command = command
+        self.application.say(command)
+
+    def finish(self) -> str:
+        result = self.application.answer(self.command)
         told = re.sub(r"\b(\w+)=(\S+)", lambda word: f"{word[1]}={self._named(word[1], word[2])}", result)
-        if command.startswith("silence"):
-            command = f"event {command.split()[1]}"
+        if self.command.startswith("silence"):
+            self.command = f"event {self.command.split()[1]}"
             told = told or "none"
         facts = {word: int(value) for word, value in re.findall(r"\b(\w+)=(\d+)", told) if word in KNOWN_WORDS}
-        self._observe(f"{command}: {told}", facts)
+        self._observe(f"{self.command}: {told}" if told else self.command, facts)
         return result
 
     def calls(self, *commands: str) -> None:
@@ -312,7 +330,7 @@ class Dialogue:
                     "local_qpn": 0x100 + self.serial, "starting_psn": 0x100000 + self.serial}
         if kind == "REQ":
             return identity | {
-                "service_id": TCP << 16 | self.port, "responder_resources": 3, "initiator_depth": 5,
+                "service_id": TCP << 16 | self.port, "responder_resources": 4, "initiator_depth": 8,
                 "remote_cm_response_timeout": 20, "local_cm_response_timeout": 20, "retry_count": 6, "pkey": 0xFFFF,
                 "path_mtu": 3, "rnr_retry_count": 5, "max_cm_retries": 15, "primary.local_lid": 0xFFFF,
                 "primary.remote_lid": 0xFFFF, "primary.local_gid": self.peer, "primary.remote_gid": self.address,
@@ -387,8 +405,12 @@ class Dialogue:
 
     def _observe(self, text: str, facts: dict) -> None:
         for own, name in ((self.peer, "PEER"), (str(self.port), "PORT")):
-            text = re.sub(rf"(?<![\w.]){re.escape(own)}(?![\w:.])", name, text)
+            text = re.sub(rf"(?<![\w.]){re.escape(own)}(?!\w)", name, text)
         self.observed.append(Observed(text, facts, self.shown))
+
+    def fail(self, why: str) -> None:
+        """Something did not work that is not for comparison."""
+        self._observe(f"FAILED: {why}", {})
 
     # -- what many dialogues begin with; shown only where it differs
 
@@ -397,6 +419,10 @@ class Dialogue:
         before, self.shown = self.shown, False
         yield
         self.shown = before
+
+    def pause(self, seconds: float) -> None:
+        """For what shall not happen meanwhile."""
+        time.sleep(seconds)
 
     def listen(self, backlog: int = 8, address: str | None = None, datagrams: bool = False) -> None:
         with self.prepared():

@@ -441,6 +441,14 @@ TEST_F(Passive, LimitedMemberPkeyAndZeroLidsAreAccepted) {
   EXPECT_EQ(e.path.hop_limit, 64);
 }
 
+TEST_F(Passive, AnswersDoNotTakeTheHopLimitOfTheRequest) {
+  listen();
+  auto m = req();
+  m.primary.hop_limit = 2;
+  deliver(m);
+  EXPECT_EQ(event().path.hop_limit, 64);  // Linux: same
+}
+
 TEST_F(Passive, CommIdZeroIsDropped) {
   listen();
   auto m = req();
