@@ -12,7 +12,9 @@
 namespace ucm::explore {
 
 inline constexpr unsigned kNodes = 2;
-inline constexpr unsigned kCommIdsPerNode = 16;
+inline constexpr unsigned kConnections = 2;  // and what their packets make of them, repeated
+inline constexpr unsigned kCommIdsPerConnection = 8;
+inline constexpr unsigned kCommIdsPerNode = kConnections * kCommIdsPerConnection;
 
 // One bit for each number, per node.
 using CommIdSet = std::array<std::uint16_t, kNodes>;

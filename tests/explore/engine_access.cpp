@@ -14,6 +14,42 @@ EngineAccess::Facts EngineAccess::facts(const Engine& engine, ConnectionId id) {
           .timer = engine.timers_.deadline_of(slot) != kNever};
 }
 
+void EngineAccess::add_to(StateHash& hash, const Engine& engine, ConnectionId id) {
+  const Engine::Slot slot = engine.slot_of(id);
+  UCM_CHECK(slot != Connection::kNone);
+  Connection c = engine.connections_[slot];
+  const auto [exchange, request] = std::pair(c.exchange, c.request);
+  c.exchange = c.request = Connection::kNone;
+  c.add_to(hash);
+  hash.add(c.state);
+  hash.add(engine.timers_.deadline_of(slot));
+  hash.add(exchange != Connection::kNone);
+  if (exchange != Connection::kNone) {
+    const Exchange& e = engine.exchanges_[exchange];
+    hash.add(Bytes(e.mad));
+    for (const TimeNs time : {e.sent_at, e.give_up_at, e.wait}) hash.add(time);
+    hash.add(e.peer);
+    hash.add(e.repetitions);
+    hash.add(e.in_flight);
+  }
+  hash.add(request != Connection::kNone);
+}
+
+void EngineAccess::add_rest_to(StateHash& hash, const Engine& engine) {
+  const auto comm_id_of = [&](std::uint32_t exchange) {
+    return engine.connections_[engine.exchanges_[exchange].slot].local_comm_id;
+  };
+  engine.listeners_.add_to(hash);
+  for (Peers::Index index = 0; index < engine.peers_.peers_.capacity(); ++index) {
+    const Peers::Peer& peer = engine.peers_.peers_[index];
+    for (const std::uint32_t word : {peer.window, peer.window_credit, peer.in_flight}) hash.add(word);
+    hash.add(peer.in_turn);
+    for (auto held = peer.held.front(); held != peer.held.kNone; held = engine.exchanges_[held].link.next) {
+      hash.add(comm_id_of(held));
+    }
+  }
+}
+
 void EngineAccess::expire_timer(Engine& engine, TimeNs now, ConnectionId id) {
   const Engine::Slot slot = engine.slot_of(id);
   UCM_CHECK(slot != Connection::kNone && engine.timers_.deadline_of(slot) != kNever);

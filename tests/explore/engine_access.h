@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/hash.h"
 #include "base/time.h"
 #include "cm/engine.h"
 
@@ -18,6 +19,11 @@ struct EngineAccess {
     auto operator<=>(const Facts&) const = default;
   };
   static Facts facts(const Engine& engine, ConnectionId id);
+
+  // Of all that is kept for this connection, but not of where it is kept.
+  static void add_to(StateHash& hash, const Engine& engine, ConnectionId id);
+  // Of all else.
+  static void add_rest_to(StateHash& hash, const Engine& engine);
 
   // Every connection has a clock of its own: this one's timer runs out and no other one's, in whatever order they
   // would. `now` never changes; the connection gets older instead.

@@ -1,10 +1,12 @@
-// explore                           explores the long scenarios; fails at the first violation
+// explore                           explores every scenario and prints a table; fails at the first violation
 // explore SCENARIO...               those, quick or long
 // explore --expect TEXT SCENARIO    fails unless a violation is found that contains TEXT
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "explore/scenarios.h"
 
@@ -30,11 +32,19 @@ Report explore(const Scenario& scenario) {
   std::printf("%s: %zu distinct states, %zu transitions, depth %u, %.1f s; %s\n", scenario.name.c_str(), report.states,
               report.transitions, report.depth, seconds_since(start),
               report.violation.empty() ? "every invariant holds" : "VIOLATION");
-  std::printf("  (a node alone: %zu and %zu states; %zu different steps of the engine, %zu different packets)\n",
-              report.node_states[0], report.node_states[1], report.engine_steps, report.packets);
+  std::printf(
+      "  (a node alone: %zu and %zu states in %zu arrangements; %zu steps of the engine, %zu different packets)\n",
+      report.node_states[0], report.node_states[1], report.arrangements, report.engine_steps, report.packets);
   if (!report.violation.empty()) std::printf("\n%s\n%s\n", report.violation.c_str(), report.trace.c_str());
   std::fflush(stdout);
   return report;
+}
+
+void print_table(const std::vector<std::pair<std::string, Report>>& reports) {
+  std::printf("\n| scenario | distinct states | transitions |\n|---|---|---|\n");
+  for (const auto& [name, report] : reports) {
+    std::printf("| `%s` | %zu | %zu |\n", name.c_str(), report.states, report.transitions);
+  }
 }
 
 const Scenario* find(const std::vector<Scenario>& scenarios, const char* name) {
@@ -59,12 +69,15 @@ int run(int argc, char** argv) {
     }
     chosen.push_back(*scenario);
   }
-  if (argc == 1) chosen = long_ones;
+  if (argc == 1) chosen = all;
+  std::vector<std::pair<std::string, Report>> reports;
   for (const Scenario& scenario : chosen) {
     const Report report = explore(scenario);
     if (expecting) return report.violation.find(argv[2]) != std::string::npos ? 0 : 1;
     if (!report.violation.empty()) return 1;
+    reports.emplace_back(scenario.name, report);
   }
+  print_table(reports);
   return 0;
 }
 

@@ -22,6 +22,36 @@ TEST_P(Exploration, EveryInvariantHoldsInEveryState) {
   std::printf("%zu states, %zu transitions\n", report.states, report.transitions);
 }
 
+// Every connection gets into the same states, whether or not what nobody can tell apart is merged.
+TEST(Exploration, MergingLosesNothing) {
+  const Scenario scenarios[] = {
+      {.name = "two_held_back", .connects = {2, 0}, .window = 1, .destroys_idle = true},
+      {.name = "two_crossing", .connects = {1, 1}, .destroys_idle = true},
+      {.name = "two_same_qp", .connects = {2, 0}, .reuses_qp = true, .destroys_idle = true, .losses = 1},
+  };
+  for (Scenario scenario : scenarios) {
+    Explorer merged(scenario);
+    scenario.unmerged = true;
+    Explorer unmerged(scenario);
+    for (Explorer* explorer : {&merged, &unmerged}) explorer->collect_connections();
+    const Report few = merged.run();
+    const Report many = unmerged.run();
+    EXPECT_EQ(few.violation + many.violation, "") << scenario.name;
+    EXPECT_LT(few.states, many.states) << scenario.name;
+    EXPECT_EQ(merged.connections(), unmerged.connections()) << scenario.name;
+  }
+}
+
+// Comm IDs are but names: with other ones everything is the same.
+TEST(Exploration, DoesNotDependOnCommIds) {
+  Scenario scenario{.name = "two_same_qp", .connects = {2, 0}, .reuses_qp = true, .destroys_idle = true, .losses = 1};
+  const Report before = Explorer(scenario).run();
+  scenario.random_key = 7;
+  const Report after = Explorer(scenario).run();
+  EXPECT_EQ(before.states, after.states);
+  EXPECT_EQ(before.transitions, after.transitions);
+}
+
 // Else the invariants would have nothing to look at.
 TEST(Exploration, ReachesTheStatesOfTheEngine) {
   Explorer one({.name = "one_asynchronous", .asynchronous = true});

@@ -14,7 +14,7 @@ constexpr TimeNs kWait = 4'098 * kNanosecondsPerMillisecond;
 std::array<cm::Config, kNodes> configs_of(const Scenario& scenario) {
   std::array<cm::Config, kNodes> configs;
   for (unsigned node = 0; node < kNodes; ++node) {
-    configs[node].random_key = {node + 1, 1};
+    configs[node].random_key = {node + 1, scenario.random_key};
     configs[node].max_cm_retries = static_cast<std::uint8_t>(scenario.cm_retries);
     configs[node].mra_service_timeout = configs[node].cm_response_timeout;
     configs[node].recovery.first_contact = kWait;
@@ -64,9 +64,22 @@ Explorer::Explorer(const Scenario& scenario)
 // One node.
 
 Explorer::NodeState Explorer::intern(const Node& node, unsigned index) {
-  const auto [found, added] = by_hash_[index].try_emplace(node.hash(), static_cast<NodeState>(nodes_[index].size()));
-  if (!added) return found->second;
-  NodeInfo info{.node = node, .calls = node.possible_calls(), .violation = node.probe_refusals()};
+  const std::uint64_t arrangement = node.arrangement();
+  const std::uint64_t hash = scenario_.unmerged ? node.hash() ^ arrangement : node.hash();
+  const auto [found, added] = by_hash_[index].try_emplace(hash, static_cast<NodeState>(nodes_[index].size()));
+  const NodeState state = found->second;
+  if (!added) {
+    NodeInfo& known = nodes_[index][state];
+    if (std::find(known.arrangements.begin(), known.arrangements.end(), arrangement) == known.arrangements.end()) {
+      unchecked_.push_back({index, state, known.others.size()});
+      known.arrangements.push_back(arrangement);
+      known.others.push_back(node);
+      ++report_.arrangements;
+    }
+    return state;
+  }
+  NodeInfo info{
+      .node = node, .calls = node.possible_calls(), .violation = node.probe_refusals(), .arrangements = {arrangement}};
   for (std::size_t end = 0; end < node.ends().size(); ++end) {
     const auto facts = node.facts(end);
     info.facts.push_back(facts);
@@ -74,7 +87,8 @@ Explorer::NodeState Explorer::intern(const Node& node, unsigned index) {
     info.timer = info.timer || facts.timer;
   }
   nodes_[index].push_back(std::move(info));
-  return found->second;
+  ++report_.arrangements;
+  return state;
 }
 
 Effects Explorer::perform(Node& node, const Input& input) const {
@@ -91,26 +105,60 @@ Effects Explorer::perform(Node& node, const Input& input) const {
   return node.expire_timer(input.subject);
 }
 
-const Explorer::Step& Explorer::step(unsigned index, NodeState from, const Input& input) {
-  const auto [found, added] = steps_[index].try_emplace(std::uint64_t{from} << 34 | input.code());
-  Step& step = found->second;
-  if (!added) return step;
-  Node node = nodes_[index][from].node;
-  Effects effects = perform(node, input);
-  step.timeout = effects.timeout;
-  step.violation = effects.violation;
+Explorer::Step Explorer::take_step(unsigned index, Node node, const Input& input) {
+  const Effects effects = perform(node, input);
+  Step step{.sent = {}, .timeout = effects.timeout, .violation = effects.violation};
   for (const cm::Packet& packet : effects.sent) step.sent.push_back(packets_.intern(index, packet));
-  step.next = step.violation.empty() ? intern(node, index) : from;
+  if (step.violation.empty()) step.next = intern(node, index);
   ++report_.engine_steps;
   return step;
 }
 
-unsigned Explorer::fresh_comm_id(const State& state, unsigned node) const {
+const Explorer::Step& Explorer::step(unsigned index, NodeState from, const Input& input) {
+  const auto [found, added] = steps_[index].try_emplace(std::uint64_t{from} << 34 | input.code());
+  Step& step = found->second;
+  if (!added) return step;
+  NodeInfo& info = nodes_[index][from];
+  const std::size_t others = info.others.size();
+  info.inputs.push_back(input);
+  step = take_step(index, info.node, input);
+  for (std::size_t i = 0; i < others && step.violation.empty(); ++i) {
+    step.violation = compare_step({index, from, i}, input);
+  }
+  if (step.violation.empty()) step.violation = compare_arrangements();
+  return step;
+}
+
+// Empty: from this arrangement the step does the same.
+std::string Explorer::compare_step(const Arrangement& arrangement, const Input& input) {
+  const Node& node = nodes_[arrangement.index][arrangement.state].others[arrangement.other];
+  const Step& first = steps_[arrangement.index].at(std::uint64_t{arrangement.state} << 34 | input.code());
+  const Step step = take_step(arrangement.index, node, input);
+  if (step.does_the_same(first)) return {};
+  return step.violation.empty() ? "what the node does depends on where the engine keeps its connections"
+                                : step.violation;
+}
+
+// Steps done before an arrangement was met are done from it, too.
+std::string Explorer::compare_arrangements() {
+  while (!unchecked_.empty()) {
+    const Arrangement arrangement = unchecked_.back();
+    unchecked_.pop_back();
+    for (const Input& input : nodes_[arrangement.index][arrangement.state].inputs) {
+      if (std::string violation = compare_step(arrangement, input); !violation.empty()) return violation;
+    }
+  }
+  return {};
+}
+
+unsigned Explorer::fresh_comm_id(const State& state, unsigned node, unsigned connection) const {
   unsigned used = info(state, 0).comm_ids[node] | info(state, 1).comm_ids[node];
   for (unsigned i = 0; i < state.in_flight; ++i) used |= packets_[state.packets[i]].comm_ids[node];
-  unsigned number = 0;
-  while (used >> number & 1u) ++number;
-  UCM_CHECK(number < kCommIdsPerNode);
+  // A range for each connection, so that what one of them gets says nothing of what the others did before.
+  unsigned number = scenario_.unmerged ? 0 : connection * kCommIdsPerConnection;
+  const unsigned end = scenario_.unmerged ? kCommIdsPerNode : number + kCommIdsPerConnection;
+  while (number < end && (used >> number & 1u) != 0) ++number;
+  UCM_CHECK(number < end);
   return number;
 }
 
@@ -157,14 +205,18 @@ bool Explorer::for_each_move(const State& state, const Visit& visit) {
     std::copy(rest.packets.begin() + i + 1, rest.packets.begin() + rest.in_flight, rest.packets.begin() + i);
     rest.packets[--rest.in_flight] = 0;
     Input input{.kind = Input::Kind::kDeliver, .subject = packet};
-    if (packets_[packet].is_request) input.fresh_comm_id = static_cast<std::uint8_t>(fresh_comm_id(state, to));
+    if (packets_[packet].is_request)
+      input.fresh_comm_id = static_cast<std::uint8_t>(fresh_comm_id(state, to, packets_[packet].connection));
     if (!move(rest, to, input, visit)) return false;
   }
   for (unsigned node = 0; node < kNodes; ++node) {
     const auto& calls = info(state, node).calls;
     for (const auto& [call, end] : calls) {
       Input input{.kind = Input::Kind::kCall, .call = call, .subject = static_cast<std::uint16_t>(end)};
-      if (call == Call::kConnect) input.fresh_comm_id = static_cast<std::uint8_t>(fresh_comm_id(state, node));
+      if (call == Call::kConnect) {
+        const unsigned connection = info(state, node).node.connects() + (node == 0 ? 0 : scenario_.connects[0]);
+        input.fresh_comm_id = static_cast<std::uint8_t>(fresh_comm_id(state, node, connection));
+      }
       if (call == Call::kNotify && !data_may_arrive(state, node, end)) continue;
       if (!move(state, node, input, visit)) return false;
     }
@@ -227,6 +279,7 @@ bool Explorer::deal_with_sent(const Step& step, std::size_t index, State& next, 
 }
 
 bool Explorer::expand(const Reached& reached) {
+  if (collecting_) collect(reached.state);
   report_.violation = check_state(reached.state);
   if (!report_.violation.empty()) {
     report_.trace = trace_to(reached.index, nullptr);
@@ -418,6 +471,43 @@ std::string Explorer::describe(const State& state, const Move& move) {
     if (i < move.copies.size() && move.copies[i] > 1) text += " (" + std::to_string(move.copies[i]) + " times)";
   }
   return text;
+}
+
+// A connection is what is held together by comm IDs.
+void Explorer::collect(const State& state) {
+  struct Part {
+    CommIdSet comm_ids{};
+    std::vector<std::string> words{};
+  };
+  std::vector<Part> parts;
+  const auto add = [&](Part part) {
+    for (std::size_t i = parts.size(); i-- > 0;) {
+      if (((parts[i].comm_ids[0] & part.comm_ids[0]) | (parts[i].comm_ids[1] & part.comm_ids[1])) == 0) continue;
+      part.comm_ids = part.comm_ids | parts[i].comm_ids;
+      part.words.insert(part.words.end(), parts[i].words.begin(), parts[i].words.end());
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    parts.push_back(std::move(part));
+  };
+  for (unsigned node = 0; node < kNodes; ++node) {
+    const NodeInfo& own = info(state, node);
+    for (std::size_t end = 0; end < own.facts.size(); ++end) {
+      const auto& facts = own.facts[end];
+      add({comm_ids_.set_of(facts.local_comm_id) | comm_ids_.set_of(facts.remote_comm_id),
+           {letter(node) + (":" + std::string(name(own.node.ends()[end].phase))) + "/" +
+            std::string(cm::name(facts.state))}});
+    }
+  }
+  for (unsigned i = 0; i < state.in_flight; ++i) {
+    const PacketInfo& packet = packets_[state.packets[i]];
+    add({packet.comm_ids, {packet.name.substr(0, packet.name.find(' ')) + ">" + letter(packet.to)}});
+  }
+  for (Part& part : parts) {
+    std::sort(part.words.begin(), part.words.end());
+    std::string text;
+    for (const std::string& word : part.words) text += word + " ";
+    connections_.insert(text);
+  }
 }
 
 std::string Explorer::trace_to(Visited::Index last, const Move* violating) {

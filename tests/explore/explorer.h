@@ -4,6 +4,9 @@
 // Engines are pure, and a step at one node depends on nothing at the other. So a node's own state is kept once, by
 // number, and each of its steps is done once, by the real engine, and remembered; a state of the whole is two of these
 // numbers, the packets on their way and what is left of the budgets.
+//
+// Two states of a node that differ only in where the engine keeps its connections (slots) are one: nobody can tell them
+// apart. That is checked: every step is done from each of these arrangements, and has to do the same.
 #pragma once
 
 #include <array>
@@ -11,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,6 +40,9 @@ struct Scenario {
   // no steps and no budget.
   unsigned early_timers = 0;
   bool asynchronous = false;
+  std::uint64_t random_key = 1;  // the engines' comm IDs follow from it
+  // Tells apart what need not be: arrangements, and which of the free comm IDs a connection got. To test the merging.
+  bool unmerged = false;
 };
 
 struct Report {
@@ -44,7 +51,8 @@ struct Report {
   std::size_t visits = 0;  // states, counted again when reached with other budgets left
   unsigned depth = 0;      // steps, of the longest of the ways taken
   std::array<std::size_t, kNodes> node_states{};
-  std::size_t engine_steps = 0;  // distinct: done by the engine itself
+  std::size_t arrangements = 0;  // of the nodes' states
+  std::size_t engine_steps = 0;  // done by the engine itself
   std::size_t packets = 0;       // distinct
   std::string violation;         // empty: none
   std::string trace;             // of the violation: one line for each step
@@ -57,6 +65,10 @@ class Explorer {
   Report run(const std::function<void(const Report&)>& progress = {});
   // A connection has been in this state.
   bool reached(cm::State state) const;
+
+  // Keeps the states that single connections get into in run(): the ends and packets of each, in words without names.
+  void collect_connections() { collecting_ = true; }
+  const std::set<std::string>& connections() const { return connections_; }
 
  private:
   static constexpr unsigned kInFlightMax = 18;
@@ -92,6 +104,10 @@ class Explorer {
     std::vector<Packets::Index> sent;
     std::optional<Timeout> timeout;
     std::string violation{};
+    bool does_the_same(const Step& other) const {
+      return next == other.next && sent == other.sent && timeout.has_value() == other.timeout.has_value() &&
+             violation == other.violation;
+    }
   };
 
   struct NodeInfo {
@@ -101,6 +117,15 @@ class Explorer {
     std::vector<Node::PossibleCall> calls{};
     bool timer = false;
     std::string violation{};
+    // Each of them once; the first is that of `node`, the others are those of `others`.
+    std::vector<std::uint64_t> arrangements{};
+    std::deque<Node> others{};
+    std::vector<Input> inputs{};  // of the steps done
+  };
+  struct Arrangement {
+    unsigned index = 0;
+    NodeState state = 0;
+    std::size_t other = 0;
   };
 
   // One step of the whole: a node's step, and what becomes of the packets it sent.
@@ -115,8 +140,11 @@ class Explorer {
 
   NodeState intern(const Node& node, unsigned index);
   const Step& step(unsigned index, NodeState from, const Input& input);
+  Step take_step(unsigned index, Node node, const Input& input);
+  std::string compare_step(const Arrangement& arrangement, const Input& input);
+  std::string compare_arrangements();
   Effects perform(Node& node, const Input& input) const;
-  unsigned fresh_comm_id(const State& state, unsigned node) const;
+  unsigned fresh_comm_id(const State& state, unsigned node, unsigned connection) const;
 
   bool expand(const Reached& reached);
   void sort_in();
@@ -139,6 +167,7 @@ class Explorer {
   std::string trace_to(Visited::Index last, const Move* violating);
   std::string describe(const State& state, const Move& move);
   std::string describe(const State& state) const;
+  void collect(const State& state);
 
   Scenario scenario_;
   std::array<cm::Config, kNodes> configs_;
@@ -147,6 +176,7 @@ class Explorer {
   std::array<std::deque<NodeInfo>, kNodes> nodes_;  // references stay good
   std::array<std::unordered_map<std::uint64_t, NodeState>, kNodes> by_hash_;
   std::array<std::unordered_map<std::uint64_t, Step>, kNodes> steps_;
+  std::vector<Arrangement> unchecked_;
   State initial_;
   Visited visited_;
   // Found, and not yet looked up: many at once, so that memory answers in time.
@@ -159,6 +189,8 @@ class Explorer {
   // By what was used up in total: everything with less comes first.
   std::vector<std::vector<Reached>> waiting_;
   Report report_;
+  bool collecting_ = false;
+  std::set<std::string> connections_;
 };
 
 }  // namespace ucm::explore

@@ -156,6 +156,7 @@ Effects Node::expire_timer(std::size_t end) {
 Effects Node::call(Call call, std::size_t end, unsigned fresh_comm_id) {
   return step([&](Effects& effects) {
     if (call == Call::kConnect) {
+      fresh_comm_id_ = fresh_comm_id;
       cm::EngineAccess::set_next_comm_id(engine_, fresh_comm_id);
       return connect();
     }
@@ -185,7 +186,7 @@ void Node::destroy_idle() {
 }
 
 void Node::connect() {
-  End end{.phase = Phase::kConnecting, .active = true};
+  End end{.phase = Phase::kConnecting, .active = true, .number = fresh_comm_id_};
   end.qpn = first_qpn(setup_.index, true) + (setup_.reuses_qp ? 0 : connects_);
   ++connects_;
   const auto id = engine_.connect(kNow, {.path = {.local = setup_.address, .remote = setup_.peer_address},
@@ -197,7 +198,12 @@ void Node::connect() {
   UCM_CHECK(id);
   UCM_CHECK(handle_is_new(*id));
   end.id = *id;
-  ends_.push_back(end);
+  add(end);
+}
+
+void Node::add(const End& end) {
+  const auto comes_later = [&](const End& other) { return other.number > end.number; };
+  ends_.insert(std::find_if(ends_.begin(), ends_.end(), comes_later), end);
 }
 
 Result<void> Node::command(Call call, const End& end) {
@@ -240,8 +246,11 @@ bool Node::handle_is_new(cm::ConnectionId id) const {
 
 void Node::take_request(const cm::Event& event, Effects& effects) {
   if (!handle_is_new(event.connection)) effects.violation = "a handle was given a second time";
-  const End end{.id = event.connection, .phase = Phase::kRequested, .qpn = qpn_for_request(fresh_comm_id_)};
-  ends_.push_back(end);
+  const End end{.id = event.connection,
+                .phase = Phase::kRequested,
+                .qpn = qpn_for_request(fresh_comm_id_),
+                .number = fresh_comm_id_};
+  add(end);
   engine_.set_user(end.id, end.qpn);
   engine_.request_taken(kNow, end.id);
 }
@@ -288,6 +297,9 @@ std::string Node::check_usage() const {
            std::to_string(usage.comm_ids) + " comm IDs, the application " + std::to_string(ends_.size());
   }
   if (usage.timers != count([](const auto& f) { return has_timer(f.state); })) return "a timer too many or too few";
+  if (count([](const auto& f) { return f.state == State::kReqHeld; }) > 0 && usage.requests_in_flight < setup_.window) {
+    return "a request is held back, although fewer than the window are in flight";
+  }
   if (usage.remote_ids != count(known) || usage.remote_qps != count(known)) {
     return "the tables of peers do not fit the connections";
   }
@@ -383,13 +395,20 @@ std::uint64_t Node::hash() const {
   StateHash hash;
   hash.add(setup_.index);
   hash.add(connects_);
-  hash.add(engine_.state_hash());
   for (const End& end : ends_) {
-    hash.add(static_cast<std::uint32_t>(static_cast<std::uint64_t>(end.id)));  // the slot; generations are but names
     hash.add(end.phase);
     hash.add(end.active);
     hash.add(end.qpn);
+    cm::EngineAccess::add_to(hash, engine_, end.id);
   }
+  cm::EngineAccess::add_rest_to(hash, engine_);
+  return hash.value();
+}
+
+std::uint64_t Node::arrangement() const {
+  StateHash hash;
+  hash.add(engine_.state_hash());
+  for (const End& end : ends_) hash.add(static_cast<std::uint32_t>(static_cast<std::uint64_t>(end.id)));  // the slot
   return hash.value();
 }
 

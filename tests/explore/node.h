@@ -39,6 +39,7 @@ struct End {
   Phase phase{};
   bool active = false;
   std::uint32_t qpn = 0;
+  unsigned number = 0;  // of its comm ID; the ends of a node are in this order
 };
 
 // The application has to answer before the peer can go on.
@@ -81,6 +82,7 @@ class Node {
   Effects call(Call call, std::size_t end, unsigned fresh_comm_id);
   Effects expire_timer(std::size_t end);
 
+  unsigned connects() const { return connects_; }
   const std::vector<End>& ends() const { return ends_; }
   cm::EngineAccess::Facts facts(std::size_t end) const;
   cm::QpParameters qp_parameters(std::size_t end) const { return *engine_.qp_parameters(ends_[end].id); }
@@ -94,12 +96,16 @@ class Node {
   // Every other call is refused and leaves no trace; empty, or which one was not.
   std::string probe_refusals() const;
 
+  // Of all that anybody can tell by what the node does.
   std::uint64_t hash() const;
+  // Also of where the engine keeps its connections.
+  std::uint64_t arrangement() const;
 
  private:
   template <class Act>
   Effects step(Act act);
   void connect();
+  void add(const End& end);
   void destroy(std::size_t end);
   void destroy_idle();
   Result<void> command(Call call, const End& end);

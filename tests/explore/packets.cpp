@@ -1,5 +1,7 @@
 #include "explore/packets.h"
 
+#include <bit>
+
 #include "base/check.h"
 #include "base/hash.h"
 #include "wire/cm_messages.h"
@@ -49,6 +51,9 @@ Packets::Index Packets::intern(unsigned from, const cm::Packet& packet) {
   PacketInfo info{.to = 1 - from, .path = packet.path, .mad = packet.mad, .comm_ids = comm_ids_.set_of(sender)};
   std::swap(info.path.local, info.path.remote);
   info.is_request = header.attribute == wire::Attribute::kReq;
+  if (info.is_request) {
+    info.connection = static_cast<unsigned>(std::countr_zero(info.comm_ids[from])) / kCommIdsPerConnection;
+  }
   info.name = message_name(header.attribute);
   if (header.attribute == wire::Attribute::kRej) {
     info.name += "(" + std::to_string(static_cast<int>(wire::Rej::parse(payload)->reason)) + ")";

@@ -36,7 +36,13 @@ ucm_planted(established_twice state_machine.cpp
 ucm_planted(impossible_repetition state_machine.cpp
             "{State::kReqReceived, Input::kReq, Action::kSendMra, State::kReqReceived}"
             "{State::kReqReceived, Input::kReq, Action::kImpossible, State::kReqReceived}" one "check failed")
-# One line of the engine.
+# One line of the engine. The first needs two connections and a loss.
+ucm_planted(lost_turn peers.cpp "    peer.shrunk_at = now;
+  }
+  take_turns(request.peer);" "    peer.shrunk_at = now;
+  }" two_held_back "held back")
+ucm_planted(slot_in_message outgoing.cpp "mra.service_timeout = config_.mra_service_timeout"
+            "mra.service_timeout = config_.mra_service_timeout + slot" one "keeps its connections")
 ucm_planted(forgotten_table_entry engine.cpp
             "if (occupies_peer(before) && !occupies_peer(next) && c.remote_comm_id != 0) forget_peer(slot)"
             "if (false) forget_peer(slot)" one "tables of peers")

@@ -14,7 +14,7 @@ std::vector<Scenario> quick_scenarios() {
        .duplicates = 2,
        .asynchronous = true},
       {.name = "two", .connects = {2, 0}},
-      {.name = "two_held_back", .connects = {2, 0}, .window = 1, .destroys_idle = true},
+      {.name = "two_held_back", .connects = {2, 0}, .window = 1, .destroys_idle = true, .losses = 1},
       {.name = "two_crossing", .connects = {1, 1}, .destroys_idle = true},
       {.name = "two_same_qp", .connects = {2, 0}, .reuses_qp = true, .losses = 1},
   };
