@@ -85,6 +85,8 @@ Explorer::NodeState Explorer::intern(const Node& node, unsigned index) {
     info.facts.push_back(facts);
     info.comm_ids = info.comm_ids | comm_ids_.set_of(facts.local_comm_id) | comm_ids_.set_of(facts.remote_comm_id);
     info.timer = info.timer || facts.timer;
+    info.words.push_back(letter(index) + (":" + std::string(name(node.ends()[end].phase))) + "/" +
+                         std::string(cm::name(facts.state)) + " ");
   }
   nodes_[index].push_back(std::move(info));
   ++report_.arrangements;
@@ -477,36 +479,35 @@ std::string Explorer::describe(const State& state, const Move& move) {
 void Explorer::collect(const State& state) {
   struct Part {
     CommIdSet comm_ids{};
-    std::vector<std::string> words{};
+    std::vector<const std::string*> words{};
   };
   std::vector<Part> parts;
-  const auto add = [&](Part part) {
+  const auto add = [&](const CommIdSet& comm_ids, const std::string& word) {
+    Part whole{.comm_ids = comm_ids, .words = {&word}};
     for (std::size_t i = parts.size(); i-- > 0;) {
-      if (((parts[i].comm_ids[0] & part.comm_ids[0]) | (parts[i].comm_ids[1] & part.comm_ids[1])) == 0) continue;
-      part.comm_ids = part.comm_ids | parts[i].comm_ids;
-      part.words.insert(part.words.end(), parts[i].words.begin(), parts[i].words.end());
+      if (((parts[i].comm_ids[0] & whole.comm_ids[0]) | (parts[i].comm_ids[1] & whole.comm_ids[1])) == 0) continue;
+      whole.comm_ids = whole.comm_ids | parts[i].comm_ids;
+      whole.words.insert(whole.words.end(), parts[i].words.begin(), parts[i].words.end());
       parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    parts.push_back(std::move(part));
+    parts.push_back(std::move(whole));
   };
   for (unsigned node = 0; node < kNodes; ++node) {
     const NodeInfo& own = info(state, node);
     for (std::size_t end = 0; end < own.facts.size(); ++end) {
       const auto& facts = own.facts[end];
-      add({comm_ids_.set_of(facts.local_comm_id) | comm_ids_.set_of(facts.remote_comm_id),
-           {letter(node) + (":" + std::string(name(own.node.ends()[end].phase))) + "/" +
-            std::string(cm::name(facts.state))}});
+      add(comm_ids_.set_of(facts.local_comm_id) | comm_ids_.set_of(facts.remote_comm_id), own.words[end]);
     }
   }
   for (unsigned i = 0; i < state.in_flight; ++i) {
     const PacketInfo& packet = packets_[state.packets[i]];
-    add({packet.comm_ids, {packet.name.substr(0, packet.name.find(' ')) + ">" + letter(packet.to)}});
+    add(packet.comm_ids, packet.kind);
   }
   for (Part& part : parts) {
-    std::sort(part.words.begin(), part.words.end());
+    std::sort(part.words.begin(), part.words.end(), [](const auto* a, const auto* b) { return *a < *b; });
     std::string text;
-    for (const std::string& word : part.words) text += word + " ";
-    connections_.insert(text);
+    for (const std::string* word : part.words) text += *word;
+    connections_.insert(std::move(text));
   }
 }
 

@@ -114,6 +114,7 @@ class Explorer {
     Node node;
     CommIdSet comm_ids{};
     std::vector<cm::EngineAccess::Facts> facts{};  // of the ends
+    std::vector<std::string> words{};              // of the ends, for people
     std::vector<Node::PossibleCall> calls{};
     bool timer = false;
     std::string violation{};

@@ -58,6 +58,7 @@ Packets::Index Packets::intern(unsigned from, const cm::Packet& packet) {
   if (header.attribute == wire::Attribute::kRej) {
     info.name += "(" + std::to_string(static_cast<int>(wire::Rej::parse(payload)->reason)) + ")";
   }
+  info.kind = info.name + (info.to == 0 ? ">A " : ">B ");
   info.name += " " + comm_ids_.name(sender);
   if (!info.is_request) {
     info.comm_ids = info.comm_ids | comm_ids_.set_of(receiver);

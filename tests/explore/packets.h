@@ -19,6 +19,7 @@ struct PacketInfo {
   CommIdSet comm_ids{};  // named in it
   bool is_request = false;
   unsigned connection = 0;  // of a request
+  std::string kind{};       // and where it goes, without names
   std::string name{};
 };
 
