@@ -203,8 +203,8 @@ Result<ibv_ece> Id::negotiate_ece(const ibv_ece& remote) {
   if (qp == nullptr) return ibv_ece{remote.vendor_id, local.options, 0};
   ibv_ece agreed = remote;
   agreed.comp_mask = 0;
-  if (ibv_set_ece(qp, &agreed) != 0 || ibv_query_ece(qp, &agreed) != 0) return ibv_ece{};
-  agreed.vendor_id = remote.vendor_id;
+  if (ibv_set_ece(qp, &agreed) != 0 || ibv_query_ece(qp, &agreed) != 0) agreed = ibv_ece{};
+  agreed.vendor_id = remote.vendor_id;  // whatever the QP can do  // librdmacm: same
   return agreed;
 }
 

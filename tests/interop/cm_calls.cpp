@@ -14,7 +14,7 @@
 //   qp A                           rdma_create_qp
 //   ownqp A                        a QP that only A's parameters name
 //   connect|accept A [PARAM…]      null, data=N, rr=N, depth=N, retry=N, rnr=N, flow=N
-//   reject A N                     N bytes of private data
+//   reject|reject_ece A N          N bytes of private data
 //   establish|disconnect|destroy A
 //   notify A EVENT
 //   attributes A STATE             of rdma_init_qp_attr: INIT, RTR, RTS
@@ -390,9 +390,10 @@ std::string Calls::run(const Words& words) {
   if (call == "ownqp") return make_own_qp(named(words));
   if (call == "connect") return with_parameters(words, rdma_connect);
   if (call == "accept") return with_parameters(words, rdma_accept);
-  if (call == "reject") {
+  if (call == "reject" || call == "reject_ece") {
     const auto data = pattern(static_cast<std::size_t>(number(words.at(2))));
-    return result_text(rdma_reject(id(words), data.data(), static_cast<std::uint8_t>(data.size())));
+    const auto refuse = call == "reject" ? rdma_reject : rdma_reject_ece;
+    return result_text(refuse(id(words), data.data(), static_cast<std::uint8_t>(data.size())));
   }
   if (call == "establish") return result_text(rdma_establish(id(words)));
   if (call == "disconnect") return result_text(rdma_disconnect(id(words)));

@@ -108,6 +108,10 @@ def document(lines: dict[str, str]) -> str:
             .replace("@TABLES@", "\n\n".join(tables)))
 
 
+if len(ROWS) > dialogue.DIALOGUES_MAX:
+    raise SystemExit("more rows than addresses: see DIALOGUES_MAX")
+
+
 def held(space: guest.InteropLab, rows: list[Row]) -> dict[str, tuple[list[Observed], list[Observed]]]:
     """The dialogues with both, many at a time, those that wait long first."""
     devices = (dialogue.linux(space), dialogue.ucm(space))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from dialogue import TCP, UDP, Dialogue
+from dialogue import STRANGER, TCP, UDP, Dialogue, peer_address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,6 +271,20 @@ def rejected_twice(t: Dialogue):
     t.settle()
 
 
+@row(REFUSED, "the program refuses the request's ECE")
+def rejected_ece(t: Dialogue):
+    t.requested(vendor_id=0x123456, mad={"attribute_modifier": 0x77})
+    t.call("reject_ece b 3")
+    t.receive()
+
+
+@row(REFUSED, "the request has ECE, the program accepts without")
+def accepted_without_ece(t: Dialogue):
+    t.requested(vendor_id=0x123456, mad={"attribute_modifier": 0x77})
+    t.calls("qp b", "accept b")
+    t.receive()
+
+
 @row(REFUSED, "the program destroys the request")
 def request_destroyed(t: Dialogue):
     t.requested()
@@ -305,7 +319,7 @@ def accepted_destroyed(t: Dialogue):
 @row(REFUSED, "the primary local GID is not the packet's source: no refusal, and the answer goes to the packet's source")
 def other_local_gid(t: Dialogue):
     t.listen()
-    t.send("REQ", primary__local_gid="10.77.0.19")
+    t.send("REQ", primary__local_gid="10.77.0.7")
     t.settle()
     t.call("event l b")
 
@@ -313,7 +327,7 @@ def other_local_gid(t: Dialogue):
 @row(REFUSED, "the IP CM header names another source than the packet's: no refusal")
 def other_source(t: Dialogue):
     t.listen()
-    t.send("REQ", cma={"source": "10.77.0.19"})
+    t.send("REQ", cma={"source": "10.77.0.7"})
     t.settle()
     t.call("event l b")
     t.call("addresses b")
@@ -426,6 +440,49 @@ unheard("class_version", "another class version: no REJ 31", mad={"class_version
 unheard("method", "another method", mad={"method": 0x02})
 unheard("unknown_attribute", "an attribute that is none", mad={"attribute": 0x0042})
 unheard("mad_status", "a status in the MAD header: answered", mad={"status": 0x1C, "class_specific": 7})
+
+
+unheard("class_port_info", "Get(ClassPortInfo): answered, it is not supported", mad={"method": 1, "attribute": 1})
+
+
+@row(UNHEARD, "a MAD that is too short",
+     differs="the machine's rxe takes what is missing from the buffer's last use; a MAD has 256 bytes")
+def short_mad(t: Dialogue):
+    t.send("REQ", size=252)
+    t.settle()
+
+
+@row(UNHEARD, "RTU and DREQ of a connection, right but for the sender's address",
+     differs="UCM hears of a connection only from the host that it is with")
+def stranger(t: Dialogue):
+    t.accepted()
+    t.send("RTU", source=peer_address(STRANGER, 4))
+    t.settle()
+    t.call("silence l 50")
+    t.send("DREQ", source=peer_address(STRANGER, 4))
+    t.settle()
+    t.call("silence l 50")
+
+
+@row(UNHEARD, "REP to the side that was asked, RTU to the side that has asked")
+def wrong_role(t: Dialogue):
+    t.accepted()
+    t.send("REP", local_comm_id=t.ours)
+    t.settle()
+    t.call("silence l 50")
+    t.connected()
+    t.send("RTU")
+    t.settle()
+    t.call("silence a 50")
+
+
+@row(UNHEARD, "MRA of an established connection")
+def late_mra(t: Dialogue):
+    t.established()
+    t.send("MRA", message=1, service_timeout=20)
+    t.send("MRA", message=0, service_timeout=20)
+    t.settle()
+    t.call("silence l 50")
 
 
 @row(UNHEARD, "REP, RTU, MRA, REJ and DREP of a connection that there is not; only DREQ is answered", core=True)
@@ -761,6 +818,17 @@ def req_again_established(t: Dialogue):
     sent = t.established()
     t.again(sent)
     t.settle()
+
+
+@row(AGAIN, "REQ, after the program has disconnected: dropped")
+def req_again_disconnecting(t: Dialogue):
+    sent = t.established()
+    with t.prepared():
+        t.call("disconnect b")
+        t.receive()
+    t.again(sent)
+    t.settle()
+    t.call("silence l 50")
 
 
 @row(AGAIN, "REQ, after the program has refused it: a new request")
@@ -1130,6 +1198,27 @@ def withdrawal_of_other(t: Dialogue):
     t.call("event l")
 
 
+@row(PASSIVE, "REJ of a request that was answered with MRA: no event, accept fails",
+     differs="as before: accept tells")
+def refused_after_mra_passive(t: Dialogue):
+    sent = t.requested()
+    t.again(sent)
+    t.receive()
+    t.send("REJ", message=2, reason=28)
+    t.settle()
+    t.calls("silence l 50", "qp b", "accept b")
+
+
+@row(PASSIVE, "DREQ of a request that was answered with MRA: dropped")
+def dreq_after_mra(t: Dialogue):
+    sent = t.requested()
+    t.again(sent)
+    t.receive()
+    t.send("DREQ", remote_qpn=0)
+    t.settle()
+    t.call("silence l 50")
+
+
 @row(PASSIVE, "two peers' requests with equal comm IDs and different GUIDs are two")
 def equal_comm_ids(t: Dialogue):
     sent = t.requested()
@@ -1222,6 +1311,44 @@ def crossing_answered(t: Dialogue):
     t.send("DREP")
     t.settle()
     t.calls("event l", "event l")
+
+
+@row(OVER, "DREP after the peer's own DREQ")
+def drep_after_dreq(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.call("event l")
+    t.send("DREP")
+    t.settle()
+    t.call("disconnect b")
+    t.settle()
+
+
+@row(OVER, "REJ after the peer's own DREQ")
+def refused_after_dreq(t: Dialogue):
+    t.established()
+    t.send("DREQ")
+    t.call("event l")
+    t.send("REJ", message=2, reason=28)
+    t.settle()
+    t.call("disconnect b")
+    t.settle()
+
+
+@row(OVER, "DREQ before the REQ is answered")
+def dreq_before_rep(t: Dialogue):
+    t.requesting()
+    t.send("DREQ", local_comm_id=t.new_id(), remote_qpn=0)
+    t.settle()
+    t.call("silence a 50")
+
+
+@row(OVER, "the peer's MAC address changes while it is connected",
+     differs="UCM's packets follow the host's neighbour table, and the connection goes on")
+def neighbour_changes(t: Dialogue):
+    t.connected()
+    t.device.shell(f"ip neighbour replace {t.peer} lladdr 02:00:00:00:00:99 dev $INTERFACE")
+    t.call("silence a 500")
 
 
 @row(OVER, "REJ while established: over without DREQ", core=True)
@@ -1349,7 +1476,7 @@ def only_calls(name: str, rule: str, *commands: str, differs: str | None = None,
     row(CALLS, rule, differs=differs, core=core)(hold)
 
 
-only_calls("bind_foreign", "bind to an address of another host", "id a", "bind a 10.77.0.99 {port}", "bind a {address} {port}", core=True)
+only_calls("bind_foreign", "bind to an address of another host", "id a", "bind a 10.77.0.4 {port}", "bind a {address} {port}", core=True)
 only_calls("bind_twice", "bind twice", "id a", "bind a {address} {port}", "bind a {address} {port}")
 only_calls("bind_in_use", "bind to a port that is in use", "id a", "bind a {address} {port}", "id b", "bind b {address} {port}",
            "bind b 0.0.0.0 {port}", "bind b :: {port}", "bind b fd77::2 {port}")
@@ -1378,10 +1505,11 @@ only_calls("resolve_other_family", "resolve from an address of the other family"
 only_calls("resolve_no_route", "resolve an address without a route", "id a", "resolve a 10.99.0.1 {port}", "addresses a",
            "resolve a {peer} {port}", "event a")
 only_calls("resolve_no_route_ipv6", "resolve an IPv6 address without a route", "id a", "resolve a fd99::1 {port}")
-only_calls("resolve_nobody", "resolve an address that nobody has, then another", "id a", "resolve a 10.77.0.15 {port} 1500", "event a",
+only_calls("resolve_nobody", "resolve an address that nobody has, then another", "id a", "resolve a 10.77.0.6 {port} 1500", "event a",
            "resolve a {peer} {port}", "event a")
 only_calls("resolve_other_interface", "resolve an address behind an interface without device", "id a",
-           "resolve a 10.77.1.77 {port} 1500", "event a")
+           "resolve a 10.77.1.1 {port}", "event a",
+           differs="in the machine rxe is on one interface; for UCM each interface that can be one is a device")
 only_calls("resolve_multicast", "resolve a multicast address, for connections and for datagrams", "id a",
            "resolve a 224.1.1.1 {port}", "silence a 500", "id b udp", "resolve b 224.1.1.1 {port}", "silence b 500")
 only_calls("resolve_broadcast", "resolve a broadcast address", "id a", "resolve a 10.77.0.255 {port} 1500", "silence a 500",
@@ -1451,7 +1579,7 @@ def synchronous_accepted(t: Dialogue):
 def synchronous_nobody(t: Dialogue):
     with t.prepared():
         t.call("synchronous a")
-    t.call(f"resolve a 10.77.0.14 {t.port} 1500")
+    t.call(f"resolve a 10.77.0.5 {t.port} 1500")
 
 
 @row(CALLS, "a synchronous listener")

@@ -22,15 +22,18 @@ APPLICATION_PORT = 7778
 MACHINE = "10.77.1.2"
 
 ADDRESS = {4: "10.77.0.2", 6: "fd77::2"}  # of the device under test, whichever it is
-DIALOGUES_MAX = 230
+DIALOGUES_MAX = 243  # with addresses of one /24; the first nine belong to others, or to nobody
 ANSWER_S = 150  # longer than any timeout of Linux'
 
 PEER_PORT = 4000
 TCP, UDP = 0x0106, 0x0111  # port spaces
 
 
+STRANGER = DIALOGUES_MAX  # the number of a peer that has no dialogue
+
+
 def peer_address(number: int, version: int) -> str:
-    return f"10.77.0.{20 + number}" if version == 4 else f"fd77::{0x1000 + number:x}"
+    return f"10.77.0.{10 + number}" if version == 4 else f"fd77::{0x1000 + number:x}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +155,10 @@ class Probe(Lines):
 class Device:
     """Linux or UCM, a probe that can reach it, and the means to start applications there."""
 
-    def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str],
+    def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str], shell,
                  after=lambda: None):
         self.name = name
+        self.shell = shell  # a script there; $INTERFACE is the one that leads to the peers
         self.after = after
         self.interface = interface
         self.near = near
@@ -164,7 +168,7 @@ class Device:
 
     def _addresses(self, verb: str) -> str:
         return "".join(f"address {verb} {peer_address(number, version)}/{width} dev {self.interface}{' nodad' if verb == 'add' and version == 6 else ''}\n"
-                       for number in range(DIALOGUES_MAX) for version, width in ((4, 24), (6, 64)))
+                       for number in range(DIALOGUES_MAX + 1) for version, width in ((4, 24), (6, 64)))
 
     def start_application(self) -> Lines:
         return Lines(f"cm_calls on {self.name}", self.application)
@@ -184,16 +188,19 @@ def linux(lab) -> Device:
     lab.guest.run(f"until grep -q ':{APPLICATION_PORT:04X} ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done")
     return Device(lab, "Linux", lab.host, "tap0",
                   [*lab.host.enter(), "setpriv", "--pdeathsig", "KILL", "busybox", "nc", MACHINE, str(APPLICATION_PORT)],
+                  shell=lambda script: lab.guest.run(f"INTERFACE=eth0; {script}"),
                   after=lambda: lab.guest.run(f"echo 3 >{one_processor}"))
 
 
 def ucm(lab: Lab) -> Device:
     near, far = lab.veth_pair()
     # Another interface, as the machine has one.
-    far.shell(f"ip link add other type veth peer name other_end; ip link set other up; ip address add {MACHINE}/24 dev other")
+    far.shell(f"ip link add other type veth peer name other netns {near.anchor.pid}; ip link set other up; ip address add {MACHINE}/24 dev other")
+    near.shell("ip link set other up; ip address add 10.77.1.1/24 dev other")
     lab.ucm_run(far, "true").succeed()  # its daemon serves them all
     return Device(lab, "UCM", near, "veth_a", [*far.enter(), "setpriv", "--pdeathsig", "KILL", lab.executable("ucm"), "run", "--",
-                                               lab.executable("cm_calls"), "-"])
+                                               lab.executable("cm_calls"), "-"],
+                  shell=lambda script: far.shell(f"INTERFACE=veth_b; {script}"))
 
 
 @dataclasses.dataclass
@@ -303,9 +310,9 @@ class Dialogue:
         self.serial += 1
         return 0x50000000 | self.number << 12 | self.serial
 
-    def send(self, kind: str, *, mad=None, bth=None, deth=None, cma=None, patch=(), size=256, icrc=0, **fields) -> Sent:
+    def send(self, kind: str, *, mad=None, bth=None, deth=None, cma=None, patch=(), size=256, icrc=0, source=None, **fields) -> Sent:
         """Sends a message; what is not given is as it should be in the connection that goes on."""
-        packet = {"message": kind, "source": self.peer, "destination": self.address, "bth": bth or {}, "deth": deth or {},
+        packet = {"message": kind, "source": source or self.peer, "destination": self.address, "bth": bth or {}, "deth": deth or {},
                   "patch": list(patch), "size": size, "icrc": icrc}
         if kind in ("REQ", "SIDR_REQ"):
             self.transaction = self.new_id()

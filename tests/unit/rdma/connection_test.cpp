@@ -50,6 +50,25 @@ class ConnectionTest : public RdmaTest {
   }
 };
 
+TEST_F(ConnectionTest, APeersAddressIsUnspecifiedUntilThereIsOne) {
+  node().answer = [&](FakeLink&, const ipc::CmCommand& command) {
+    ipc::CmReply reply = node().success(command);
+    if (command.call == CmCall::kBindAddr) reply.local = command.source;
+    if (command.call == CmCall::kResolveAddr) reply.error = ENETUNREACH;
+    return reply;
+  };
+  rdma_cm_id* id = make_id();
+  sockaddr_in to = ipv4("10.0.0.2", 7174);
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(to), 1000), -1);
+  EXPECT_EQ(errno, ENETUNREACH);
+  EXPECT_EQ(rdma_get_peer_addr(id)->sa_family, 0);
+  sockaddr_in at = ipv4("10.0.0.1", 7174);
+  EXPECT_EQ(rdma_bind_addr(id, generic(at)), 0);
+  EXPECT_EQ(rdma_get_peer_addr(id)->sa_family, AF_INET);
+  EXPECT_EQ(rdma_get_dst_port(id), 0);
+  rdma_destroy_id(id);
+}
+
 TEST_F(ConnectionTest, ResolutionFillsThePublicFields) {
   rdma_cm_id* id = make_id();
   EXPECT_EQ(id->verbs, nullptr);
@@ -369,6 +388,25 @@ TEST_F(ConnectionTest, AcceptBringsTheQpToRtsBeforeRepLeaves) {
   rdma_ack_cm_event(event);
   EXPECT_EQ(rdma_accept(id, &param), -1);
   EXPECT_EQ(errno, EINVAL);
+  rdma_destroy_ep(id);
+  rdma_destroy_id(listener);
+}
+
+TEST_F(ConnectionTest, AcceptEchoesTheVendorOfARequestWhoseEceTheQpCannotHave) {
+  rdma_cm_id* listener = make_listener();
+  ipc::CmEvent asked = request(node().last(CmCall::kListen).id, 900);
+  asked.conn.ece_vendor_id = 0x15b3;
+  asked.conn.ece_options = 7;
+  link().push(asked);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  rdma_cm_id* id = event->id;
+  rdma_ack_cm_event(event);
+  ibv_qp_init_attr attributes = qp_attributes();
+  ASSERT_EQ(rdma_create_qp(id, nullptr, &attributes), 0);
+  ASSERT_EQ(rdma_accept(id, nullptr), 0);
+  EXPECT_EQ(node().last(CmCall::kAccept).conn.ece_vendor_id, 0x15b3U);
+  EXPECT_EQ(node().last(CmCall::kAccept).conn.ece_options, 0U);
   rdma_destroy_ep(id);
   rdma_destroy_id(listener);
 }
