@@ -1,0 +1,1 @@
+// CMake compiles a precompiled header only with a source file: this one (tests/CMakeLists.txt).
