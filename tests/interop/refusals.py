@@ -83,7 +83,7 @@ def endless_rping(lab: InteropLab, path: Path) -> tuple[Program, Program]:
 def connections(lab: InteropLab) -> tuple[int, int]:
     """How many rdma_cm IDs Linux has, and how many connections UCM counts."""
     status = lab.status(lab.host)
-    return len(lab.guest.identifiers()), sum(" ESTABLISHED" in line.upper() for line in status.splitlines())
+    return len(lab.guest.identifiers()), len(re.findall(r"\bESTABLISHED +QP ", status, re.IGNORECASE))
 
 
 def nothing_left(lab: InteropLab) -> None:
