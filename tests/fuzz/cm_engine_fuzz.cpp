@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cm/engine.h"
+#include "cm/limits.h"
 
 namespace {
 
@@ -19,6 +20,7 @@ constexpr std::uint64_t kPeerGuid = 0x505400fffe770001;
 constexpr std::uint64_t kServiceId = wire::ip_service_id(wire::PortSpace::kTcp, 7174);
 constexpr std::uint64_t kDatagramService = wire::ip_service_id(wire::PortSpace::kUdp, 7174);
 constexpr std::size_t kConnectionsMax = 32;
+constexpr std::size_t kLastDeadlinesMax = kLastWordsMax * kWithdrawalRepetitions;
 
 using Mad = std::array<std::uint8_t, wire::kMadSize>;
 
@@ -77,6 +79,12 @@ class World {
     engine_.close_listener(now_, listener_);
     engine_.close_listener(now_, datagram_listener_);
     drain();
+    // Withdrawals of requests are sent some times more.
+    for (std::size_t i = 0; i < kLastDeadlinesMax && engine_.next_deadline() != kNever; ++i) {
+      now_ = std::max(now_, engine_.next_deadline());
+      engine_.on_deadline(now_);
+      drain();
+    }
     UCM_CHECK(engine_.usage() == Engine::Usage{});
     UCM_CHECK(engine_.next_deadline() == kNever);
     UCM_CHECK(!engine_.poll_event());
