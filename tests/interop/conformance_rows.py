@@ -1199,7 +1199,7 @@ def withdrawal_of_other(t: Dialogue):
 
 
 @row(PASSIVE, "REJ of a request that was answered with MRA: no event, accept fails",
-     differs="as before: accept tells")
+     differs="UCM makes a QP without asking the daemon; accept tells")
 def refused_after_mra_passive(t: Dialogue):
     sent = t.requested()
     t.again(sent)
