@@ -299,7 +299,7 @@ class Engine {
   void on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq);
   void on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep);
   void on_sidr_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrReq& req);
-  void on_sidr_rep(TimeNs now, const Path& path, const wire::SidrRep& rep);
+  void on_sidr_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrRep& rep);
   // False after having rejected the request.
   bool path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req);
   Listeners::Index listener_for(const Path& path, std::uint64_t service_id,
@@ -323,6 +323,8 @@ class Engine {
   Slot find_sidr_request(const Path& path, const wire::SidrReq& req) const;
   Slot find_sidr_exchange(std::uint32_t request_id) const;
   void take_sidr_request(Slot slot);
+  // Sets the timer to the request's next repetition, or to the end of its budget.
+  void arm_sidr(TimeNs now, Slot slot);
   Result<void> step(Slot slot, const SidrStimulus& stimulus);
   Result<void> command(SidrId id, const SidrStimulus& stimulus);
   void act(Slot slot, SidrAction action, const SidrStimulus& stimulus);

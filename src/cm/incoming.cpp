@@ -67,7 +67,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
     case wire::Attribute::kSidrReq:
       return on_sidr_req(now, reply, header, *wire::SidrReq::parse(payload));
     case wire::Attribute::kSidrRep:
-      return on_sidr_rep(now, reply, *wire::SidrRep::parse(payload));
+      return on_sidr_rep(now, reply, header, *wire::SidrRep::parse(payload));
     case wire::Attribute::kLap:
     case wire::Attribute::kApr:
       ++counters_.unsupported;
@@ -305,7 +305,7 @@ void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header
   (void)step(slot, {.now = now, .input = Input::kDrep});
 }
 
-void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::SidrRep& rep) {
+void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrRep& rep) {
   const Slot slot = find_sidr_exchange(rep.request_id);
   if (slot == SlotTable::kNone) {
     ++counters_.unknown_connection;
@@ -315,6 +315,9 @@ void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::SidrRep& rep)
   if (!same_peer(e.path, path)) {
     ++counters_.wrong_source;
     return;
+  }
+  if (e.state == SidrState::kReqSent) {
+    peers_.answered(peers_.find_or_add(e.path), now - e.sent_at, header.reserved == kUcmMark);
   }
   const bool good_qkey = rep.qkey != 0 && (e.qkey == 0 || rep.qkey == e.qkey);
   const SidrInput input = rep.status != wire::SidrStatus::kSuccess ? SidrInput::kRepRefused

@@ -36,6 +36,11 @@ TimeNs Peers::first_wait(Index index) const {
   return std::clamp(estimate, peer.is_ucm ? recovery_.shortest : recovery_.shortest_foreign, recovery_.longest);
 }
 
+TimeNs Peers::first_sidr_wait(Index index, TimeNs foreign) const {
+  if (index == kNone || !peers_[index].measured) return recovery_.first_sidr_contact;
+  return peers_[index].is_ucm ? first_wait(index) : foreign;
+}
+
 void Peers::answered(Index index, TimeNs elapsed, bool is_ucm) {
   if (index == kNone) return;
   Peer& peer = peers_[index];

@@ -32,6 +32,10 @@ struct Recovery {
   TimeNs longest = 64 * kMillisecond;
   // At a peer never heard of.
   TimeNs first_contact = 32 * kMillisecond;
+  // A Linux host takes a repeated SIDR_REQ that it has answered for a new one, and its program has to answer again: one
+  // that meets the answer on the way does harm. So the first wait at a peer never heard of is longer than any way, and
+  // at one that is no UCM that of Linux.
+  TimeNs first_sidr_contact = 256 * kMillisecond;
   // Every further wait is twice the one before, up to this.
   TimeNs longest_backoff = 16'384 * kMillisecond;
   // Every wait is spread by up to this much up or down, so that messages lost together do not come back together.
@@ -52,6 +56,8 @@ class Peers {
 
   // How long to wait before the first repetition; `peer` may be kNone.
   TimeNs first_wait(Index peer) const;
+  // The same for SIDR_REQ; `foreign` at a peer that is no UCM.
+  TimeNs first_sidr_wait(Index peer, TimeNs foreign) const;
   // The peer has answered a message `elapsed` after it was first sent. That a repetition may have been needed makes the
   // sample too long, never too short.
   void answered(Index peer, TimeNs elapsed, bool is_ucm);

@@ -13,7 +13,7 @@
 namespace ucm::cm {
 namespace {
 
-constexpr TimeNs kRetryInterval = duration(milliseconds(20));  // Linux: fixed
+constexpr TimeNs kInterval = duration(milliseconds(20));  // Linux: fixed, and what the budgets follow from
 
 }  // namespace
 
@@ -26,7 +26,8 @@ void SidrExchange::add_to(StateHash& hash) const {
   hash.add(path.ifindex);
   for (const std::uint32_t word : {request_id, qkey, message, listener}) hash.add(word);
   hash.add(active);
-  hash.add(retries_left);
+  for (const TimeNs time : {sent_at, give_up_at, wait}) hash.add(time);
+  hash.add(repetitions);
 }
 
 // --------------------------------------------------------------------------------------------------------------------
@@ -73,6 +74,11 @@ void Engine::take_sidr_request(Slot slot) {
 // --------------------------------------------------------------------------------------------------------------------
 // The state machine.
 
+void Engine::arm_sidr(TimeNs now, Slot slot) {
+  const SidrExchange& e = sidr_.exchanges[slot];
+  sidr_.timers.set(slot, std::min(now + spread(e.wait, e.request_id, e.repetitions), e.give_up_at));
+}
+
 Result<void> Engine::step(Slot slot, const SidrStimulus& stimulus) {
   const SidrState state = sidr_.exchanges[slot].state;
   const SidrTransition& to = transition(state, stimulus.input);
@@ -104,9 +110,10 @@ void Engine::act(Slot slot, SidrAction action, const SidrStimulus& stimulus) {
       return send_sidr_again(slot);
     case SidrAction::kRetry:
       ++counters_.retries;
-      --e.retries_left;
-      sidr_.timers.set(slot, stimulus.now + kRetryInterval);
-      return send_sidr_again(slot);
+      ++e.repetitions;
+      e.wait = std::min(2 * e.wait, kInterval);
+      send_sidr_again(slot);
+      return arm_sidr(stimulus.now, slot);
     case SidrAction::kReportReply: {
       ++counters_.sidr_replies;
       SidrEvent& event = push_event(slot, SidrEventType::kReply, 0, stimulus.rep->private_data);
@@ -137,7 +144,7 @@ void Engine::enter(TimeNs now, Slot slot, SidrState next) {
   e.state = next;
   if (next == SidrState::kRepSent) {
     // As long as one asks that hears nothing.
-    sidr_.timers.set(slot, now + (config_.max_cm_retries + 1) * kRetryInterval);
+    sidr_.timers.set(slot, now + (config_.max_cm_retries + 1) * kInterval);
     return;
   }
   // What is left is kIdle and kGone.
@@ -172,10 +179,12 @@ Result<SidrId> Engine::sidr_connect(TimeNs now, const SidrConnectParams& params)
   e.request_id = request_id;
   e.service_id = params.service_id;
   e.qkey = params.qkey;
-  e.retries_left = config_.max_cm_retries;
+  e.sent_at = now;
+  e.give_up_at = now + (config_.max_cm_retries + 1) * kInterval;
+  e.wait = peers_.first_sidr_wait(peers_.find(e.path), kInterval);
   sidr_.by_request_id.insert(request_id, slot);
   send_sidr_req(slot, params);
-  sidr_.timers.set(slot, now + kRetryInterval);
+  arm_sidr(now, slot);
   return sidr_handle(slot);
 }
 
@@ -271,7 +280,7 @@ void Engine::on_sidr_deadline(TimeNs now) {
     const Slot slot = sidr_.timers.pop();
     const SidrExchange& e = sidr_.exchanges[slot];
     const SidrInput input = e.state == SidrState::kRepSent ? SidrInput::kPeerSatisfied
-                            : e.retries_left > 0           ? SidrInput::kRetryDue
+                            : now < e.give_up_at           ? SidrInput::kRetryDue
                                                            : SidrInput::kRetriesExhausted;
     (void)step(slot, {.now = now, .input = input});
   }

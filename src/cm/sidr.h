@@ -9,6 +9,7 @@
 #include "base/deadline_heap.h"
 #include "base/hash.h"
 #include "base/ring_queue.h"
+#include "base/time.h"
 #include "cm/listeners.h"
 #include "cm/path.h"
 #include "cm/sidr_state_machine.h"
@@ -74,9 +75,12 @@ struct SidrExchange {
   std::uint32_t qkey = 0;          // active: what the peer must answer
   std::uint32_t message = kNone;   // the request or the answer, while it may be needed again
   std::uint32_t listener = kNone;  // while the request is not taken
+  TimeNs sent_at = 0;              // active, of the request: as for a connection's (exchange.h)
+  TimeNs give_up_at = 0;
+  TimeNs wait = 0;
   SidrState state = SidrState::kGone;
   bool active = false;
-  std::uint8_t retries_left = 0;
+  std::uint8_t repetitions = 0;
 
   void add_to(StateHash& hash) const;
 };

@@ -12,6 +12,7 @@ constexpr std::uint64_t kService = wire::ip_service_id(wire::PortSpace::kUdp, 71
 constexpr std::uint32_t kQkey = 0x01234567;
 constexpr std::uint32_t kServerQpn = 0x55;
 constexpr TimeNs kInterval = 4096 * kNanosecondsPerMillisecond;
+constexpr TimeNs kMillisecond = kNanosecondsPerMillisecond;
 constexpr TimeNs kTrip = 50 * kNanosecondsPerMicrosecond;
 
 using cm::SidrEventType;
@@ -86,12 +87,27 @@ TEST(Sidr, TakesOneRoundTrip) {
   services.expect_nothing_left();
 }
 
-TEST(Sidr, OneLostMessageCostsOneIntervalAndOneRequestIsSeen) {
+TEST(Sidr, OneLostMessageIsRepairedWithinMillisecondsAndOneRequestIsSeen) {
+  for (const std::uint64_t lost : {0b0100, 0b1000}) {
+    Services services({.delay = kTrip, .loss_mask = lost});
+    services.ask(0);
+    EXPECT_TRUE(services.simulator.run());
+    const TimeNs start = services.simulator.now();
+    services.ask(1);
+    EXPECT_TRUE(services.simulator.run());
+    EXPECT_LE(services.answered_at[1], start + 6 * kMillisecond);
+    EXPECT_EQ(services.answers[1].type, SidrEventType::kReply);
+    EXPECT_EQ(services.requests, 2);
+    services.expect_nothing_left();
+  }
+}
+
+TEST(Sidr, OneLostMessageOfTheFirstContactIsRepairedWithinAThirdOfASecond) {
   for (const std::uint64_t lost : {0b01, 0b10}) {
     Services services({.delay = kTrip, .loss_mask = lost});
     services.ask(1);
     EXPECT_TRUE(services.simulator.run());
-    EXPECT_EQ(services.answered_at[1], kInterval + 2 * kTrip);
+    EXPECT_LE(services.answered_at[1], 321 * kMillisecond);
     EXPECT_EQ(services.answers[1].type, SidrEventType::kReply);
     EXPECT_EQ(services.requests, 1);
     services.expect_nothing_left();
@@ -114,7 +130,7 @@ TEST(Sidr, ADeadNetworkIsUnreachableAfterSixteenIntervals) {
   EXPECT_TRUE(services.simulator.run());
   EXPECT_EQ(services.answered_at[1], 16 * kInterval);
   EXPECT_EQ(services.answers[1].type, SidrEventType::kUnreachable);
-  EXPECT_EQ(services.simulator.sent().size(), 16u);
+  EXPECT_LE(services.simulator.sent().size(), 24u);
   services.expect_nothing_left();
 }
 

@@ -172,17 +172,25 @@ TEST_F(Sidr, WithoutAQkeyOfItsOwnAnyButZeroIsTaken) {
   EXPECT_EQ(sidr_event().type, SidrEventType::kBadQkey);
 }
 
-TEST_F(Sidr, RequestIsSentSixteenTimesThenUnreachable) {
+// At growing intervals that end with Linux' own.
+TEST_F(Sidr, RequestIsRepeatedUntilTheBudgetOfLinuxEndsThenUnreachable) {
   ask();
-  const TimeNs start = now;
-  for (int repetition = 1; repetition <= 15; ++repetition) {
-    EXPECT_EQ(engine.next_deadline(), start + repetition * kInterval);
-    advance(kInterval);
+  const TimeNs give_up_at = now + 16 * kInterval;
+  TimeNs wait = 256 * kMillisecond;  // nothing is known of the peer
+  int repetitions = 0;
+  while (engine.next_deadline() < give_up_at) {
+    const TimeNs waited = engine.next_deadline() - now;
+    EXPECT_GE(waited, wait * 3 / 4);
+    EXPECT_LE(waited, wait * 5 / 4);
+    advance(waited);
     ASSERT_EQ(packets().size(), 1u);
+    wait = std::min(2 * wait, kInterval);
+    ++repetitions;
   }
-  advance(kInterval - 1);
+  EXPECT_LE(repetitions, 20);
   EXPECT_TRUE(sidr_events().empty());
-  advance(1);
+  EXPECT_EQ(engine.next_deadline(), give_up_at);
+  advance(give_up_at - now);
   const auto event = sidr_event();
   EXPECT_EQ(event.type, SidrEventType::kUnreachable);
   EXPECT_EQ(event.status, -ETIMEDOUT);
@@ -190,12 +198,30 @@ TEST_F(Sidr, RequestIsSentSixteenTimesThenUnreachable) {
   EXPECT_EQ(engine.next_deadline(), kNever);
 }
 
+// Linux takes a repetition that meets the answer for a new request.
+TEST_F(Sidr, FirstRepetitionIsEarlyForAUcmAndThatOfLinuxForOthers) {
+  const auto first_wait_after_an_answer_with = [&](std::uint16_t mark) {
+    auto mad = mad_of(sidr_rep(ask().request_id));
+    store_be16(&mad[18], mark);
+    now += 100 * kNanosecondsPerMicrosecond;
+    engine.on_packet(now, kFromPeer, mad);
+    ask();
+    const TimeNs wait = engine.next_deadline() - now;
+    advance(20 * kInterval);
+    packets();
+    sidr_events();
+    return wait;
+  };
+  EXPECT_LE(first_wait_after_an_answer_with(kUcmMark), 5 * kMillisecond);
+  EXPECT_GE(first_wait_after_an_answer_with(0), kInterval * 3 / 4);
+}
+
 TEST_F(Sidr, RepetitionIsTheSameByteForByte) {
   auto params = connect_params();
   params.private_data = kWord;
   ASSERT_TRUE(engine.sidr_connect(now, params));
   const auto first = packets();
-  advance(kInterval);
+  advance(engine.next_deadline() - now);
   const auto second = packets();
   ASSERT_EQ(first.size(), 1u);
   ASSERT_EQ(second.size(), 1u);
@@ -448,10 +474,10 @@ TEST_F(Sidr, NothingIsLeftAfterDestroy) {
 TEST_F(Sidr, TimersAreHandledInBoundedPortions) {
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(engine.sidr_connect(now, connect_params()));
   packets();
-  now = engine.next_deadline();
+  now += kInterval / 8;  // the first repetition of each is due
   engine.on_deadline(now);
   EXPECT_EQ(packets().size(), kTimersPerCall);
-  EXPECT_EQ(engine.next_deadline(), now);
+  EXPECT_LE(engine.next_deadline(), now);
 }
 
 class SidrCell : public Sidr {
@@ -520,12 +546,16 @@ class SidrCell : public Sidr {
         engine.sidr_destroy(now, exchange);
         return true;
       case SidrInput::kRetryDue:
-        return from == SidrState::kReqSent && wait(1);
+        if (from != SidrState::kReqSent) return false;
+        advance(engine.next_deadline() - now);
+        return true;
       case SidrInput::kRetriesExhausted:
         if (from != SidrState::kReqSent) return false;
-        wait(15);
+        for (const TimeNs end = now + 16 * kInterval; engine.next_deadline() < end;)
+          advance(engine.next_deadline() - now);
         packets();
-        return wait(1);
+        advance(engine.next_deadline() - now);
+        return true;
       case SidrInput::kPeerSatisfied:
         return from == SidrState::kRepSent && wait(16);
     }
