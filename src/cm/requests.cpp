@@ -31,7 +31,7 @@ Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_
   std::copy(mad.begin(), mad.end(), request.mad.begin());
   request.slot = slot;
   request.listener = listener;
-  request.delivered = queue.delivered.size() < kDeliveredMax;
+  request.delivered = queue.delivered.size() < delivered_max_;
   if (request.delivered) {
     queue.delivered.push_back(requests_, index);
     return index;
@@ -51,7 +51,7 @@ Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_
 }
 
 Requests::Index Requests::deliver_next(Queue& queue) {
-  if (queue.sources.empty() || queue.delivered.size() >= kDeliveredMax) return kNone;
+  if (queue.sources.empty() || queue.delivered.size() >= delivered_max_) return kNone;
   const auto turn = queue.sources.front();
   Source& source = sources_[turn];
   const Index index = source.waiting.front();

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "cm/limits.h"
 #include "cm/path.h"
 #include "cm/slab.h"
 #include "cm/slab_list.h"
@@ -64,10 +65,13 @@ class Requests {
   std::size_t size() const { return requests_.in_use(); }
 
  private:
+  friend struct EngineAccess;  // tests/explore
+
   Slab<Source>::Index find_source(std::uint32_t listener, const Host& host) const;
   void take_out(Queue& queue, Index index);
 
   RandomKey key_;
+  std::size_t delivered_max_ = kDeliveredMax;
   Slab<Request> requests_;
   Slab<Source> sources_;
   SlotTable by_source_;

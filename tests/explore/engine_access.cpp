@@ -40,6 +40,17 @@ void EngineAccess::add_rest_to(StateHash& hash, const Engine& engine) {
     return engine.connections_[engine.exchanges_[exchange].slot].local_comm_id;
   };
   engine.listeners_.add_to(hash);
+  for (Listeners::Index index = 0; index < engine.listeners_.size(); ++index) {
+    const Requests::Queue& queue = engine.listeners_[index].requests;
+    const auto add_all = [&](const SlabList<Requests::Request>& list) {
+      hash.add(list.size());
+      for (auto i = list.front(); i != list.kNone; i = engine.requests_[i].link.next) {
+        hash.add(engine.connections_[engine.requests_[i].slot].local_comm_id);
+      }
+    };
+    add_all(queue.delivered);
+    if (!queue.sources.empty()) add_all(engine.requests_.sources_[queue.sources.front()].waiting);
+  }
   for (Peers::Index index = 0; index < engine.peers_.peers_.capacity(); ++index) {
     const Peers::Peer& peer = engine.peers_.peers_[index];
     for (const std::uint32_t word : {peer.window, peer.window_credit, peer.in_flight}) hash.add(word);
@@ -48,6 +59,18 @@ void EngineAccess::add_rest_to(StateHash& hash, const Engine& engine) {
       hash.add(comm_id_of(held));
     }
   }
+}
+
+std::vector<ConnectionId> EngineAccess::queued(const Engine& engine) {
+  std::vector<ConnectionId> ids;
+  for (Engine::Slot slot = 0; slot < engine.connections_.capacity(); ++slot) {
+    if (engine.connections_[slot].state == State::kReqQueued) ids.push_back(engine.handle_of(slot));
+  }
+  return ids;
+}
+
+void EngineAccess::set_unread_max(Engine& engine, std::size_t unread_max) {
+  engine.requests_.delivered_max_ = unread_max;
 }
 
 void EngineAccess::expire_timer(Engine& engine, TimeNs now, ConnectionId id) {

@@ -2,7 +2,9 @@
 // behaviour may not depend on: which free comm ID is drawn next, and how long ago something happened.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/time.h"
@@ -24,6 +26,11 @@ struct EngineAccess {
   static void add_to(StateHash& hash, const Engine& engine, ConnectionId id);
   // Of all else.
   static void add_rest_to(StateHash& hash, const Engine& engine);
+
+  // The connections that wait for their turn (req_queued): the application knows nothing of them.
+  static std::vector<ConnectionId> queued(const Engine& engine);
+  // An application that has left this many requests unread gets no further one.
+  static void set_unread_max(Engine& engine, std::size_t unread_max);
 
   // Every connection has a clock of its own: this one's timer runs out and no other one's, in whatever order they
   // would. `now` never changes; the connection gets older instead.

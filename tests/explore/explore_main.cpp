@@ -77,7 +77,7 @@ int run(int argc, char** argv) {
     if (!report.violation.empty()) return 1;
     reports.emplace_back(scenario.name, report);
   }
-  print_table(reports);
+  if (reports.size() > 1) print_table(reports);
   return 0;
 }
 

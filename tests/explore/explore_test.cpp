@@ -56,12 +56,11 @@ TEST(Exploration, DoesNotDependOnCommIds) {
 TEST(Exploration, ReachesTheStatesOfTheEngine) {
   Explorer one({.name = "one_asynchronous", .asynchronous = true});
   Explorer two({.name = "two_held_back", .connects = {2, 0}, .window = 1, .destroys_idle = true});
-  EXPECT_EQ(one.run().violation, "");
-  EXPECT_EQ(two.run().violation, "");
+  Explorer unread({.name = "two_unread", .connects = {2, 0}, .reads_late = true, .destroys_idle = true});
+  for (Explorer* explorer : {&one, &two, &unread}) EXPECT_EQ(explorer->run().violation, "");
   for (std::size_t i = 0; i < cm::kStateCount; ++i) {
     const auto state = static_cast<cm::State>(i);
-    // The application reads every request at once, so that none is queued.
-    EXPECT_EQ(one.reached(state) || two.reached(state), state != cm::State::kReqQueued) << cm::name(state);
+    EXPECT_TRUE(one.reached(state) || two.reached(state) || unread.reached(state)) << cm::name(state);
   }
 }
 

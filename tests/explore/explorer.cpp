@@ -29,6 +29,8 @@ wire::IpAddress address_of(unsigned node) { return wire::IpAddress::ipv4(0x0a4d0
 // The application believes in the connection, and waits for nothing.
 bool counts_on_peer(Phase phase) { return phase == Phase::kEstablished || phase == Phase::kResponded; }
 
+bool names_an_end(Call call) { return call != Call::kConnect && call != Call::kCloseListener; }
+
 char letter(unsigned node) { return static_cast<char>('A' + node); }
 
 }  // namespace
@@ -55,6 +57,8 @@ Explorer::Explorer(const Scenario& scenario)
                                        .window = scenario.window,
                                        .connects = scenario.connects[node],
                                        .destroys_idle = scenario.destroys_idle,
+                                       .closes_listener = scenario.closes_listener,
+                                       .reads_late = scenario.reads_late,
                                        .reuses_qp = scenario.reuses_qp}),
                                  node);
   }
@@ -461,7 +465,7 @@ std::string Explorer::describe(const State& state, const Move& move) {
   const auto end_name = [&] { return comm_ids_.name(before.facts[input.subject].local_comm_id); };
   if (input.kind == Input::Kind::kDeliver) text += "gets " + packets_[input.subject].name;
   if (input.kind == Input::Kind::kCall) {
-    text += std::string(name(input.call)) + "(" + (input.call == Call::kConnect ? "" : end_name()) + ")";
+    text += std::string(name(input.call)) + "(" + (names_an_end(input.call) ? end_name() : "") + ")";
   }
   if (input.kind == Input::Kind::kTimer)
     text += "timer of " + end_name() + (move.early ? " runs out early" : " runs out");

@@ -31,6 +31,8 @@ struct Scenario {
   std::array<unsigned, kNodes> connects{1, 0};  // how often each node's application connects to the other
   unsigned window = 2;                          // requests in flight at a time; the others are held back
   bool reuses_qp = false;                       // QP numbers are used again as soon as the connection is destroyed
+  bool closes_listener = false;                 // either application closes its listener, whenever it likes
+  bool reads_late = false;                      // requests stay unread until the application likes, and then wait
   bool destroys_idle = false;                   // applications destroy at once what is over; else whenever they like
   unsigned cm_retries = 1;                      // max_cm_retries of both
   unsigned losses = 0;

@@ -20,6 +20,8 @@ constexpr TimeNs kNow = 1'000 * kNanosecondsPerSecond;  // it stands still: see 
 constexpr std::uint8_t kPacketLifetime = 8;             // a millisecond: a REQ has as many tries as a REP
 constexpr std::uint64_t kServiceId = wire::ip_service_id(wire::PortSpace::kTcp, 7174);
 
+constexpr std::size_t kUnreadMax = 1;  // with reads_late
+
 std::uint64_t guid_of(unsigned node) { return 0x0200'00ff'fe00'0000 + node; }
 std::uint32_t first_qpn(unsigned node, bool active) { return 0x1000 * (node + 1) + (active ? 0x100 : 0x200); }
 
@@ -32,6 +34,9 @@ bool fits(Phase phase, State state) {
       return state == State::kReqHeld || state == State::kReqSent || state == State::kMraReqReceived;
     case Phase::kResponded:
       return state == State::kRepReceived;
+    case Phase::kWaiting:
+      return state == State::kReqQueued;
+    case Phase::kUnread:
     case Phase::kRequested:  // the last two: withdrawn, which accept() will tell
       return state == State::kReqReceived || state == State::kIdle || state == State::kTimewait;
     case Phase::kAccepted:
@@ -106,20 +111,23 @@ std::string text(const cm::Event& event) {
 }  // namespace
 
 std::string_view name(Phase phase) {
-  constexpr std::array<std::string_view, 11> kNames = {"connecting",  "responded",   "requested",    "accepted",
-                                                       "established", "closing",     "disconnected", "exited",
-                                                       "rejected",    "unreachable", "declined"};
+  constexpr std::array<std::string_view, 13> kNames = {
+      "connecting", "responded",    "waiting", "unread",   "requested",   "accepted", "established",
+      "closing",    "disconnected", "exited",  "rejected", "unreachable", "declined"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
 std::string_view name(Call call) {
-  constexpr std::array<std::string_view, 7> kNames = {"connect", "accept",     "reject", "establish",
-                                                      "notify",  "disconnect", "destroy"};
+  constexpr std::array<std::string_view, 9> kNames = {"connect",    "accept",  "reject", "establish",     "notify",
+                                                      "disconnect", "destroy", "read",   "close_listener"};
   return kNames[static_cast<std::size_t>(call)];
 }
 
 Node::Node(const NodeSetup& setup) : setup_(setup), engine_(setup.config) {
-  UCM_CHECK(engine_.listen({.service_id = kServiceId, .address = wire::IpAddress::ipv4_any()}));
+  const auto listener = engine_.listen({.service_id = kServiceId, .address = wire::IpAddress::ipv4_any()});
+  UCM_CHECK(listener);
+  listener_ = *listener;
+  if (setup.reads_late) cm::EngineAccess::set_unread_max(engine_, kUnreadMax);
 }
 
 // --------------------------------------------------------------------------------------------------------------------
@@ -131,6 +139,7 @@ Effects Node::step(Act act) {
   try {
     act(effects);
     while (const auto event = engine_.poll_event()) take_event(*event, effects);
+    see_queued();
     if (setup_.destroys_idle) destroy_idle();
     while (const auto packet = engine_.poll_packet()) effects.sent.push_back(*packet);
     cm::EngineAccess::normalize(engine_, setup_.window);
@@ -161,6 +170,14 @@ Effects Node::call(Call call, std::size_t end, unsigned fresh_comm_id) {
       return connect();
     }
     if (call == Call::kDestroy) return destroy(end);
+    if (call == Call::kRead) {
+      ends_[end].phase = Phase::kRequested;
+      return engine_.request_taken(kNow, ends_[end].id);
+    }
+    if (call == Call::kCloseListener) {
+      listening_ = false;
+      return engine_.close_listener(kNow, listener_);
+    }
     if (const auto done = command(call, ends_[end]); !done) {
       effects.violation = std::string(name(call)) + "() was refused: " + done.error().message;
       return;
@@ -181,7 +198,7 @@ void Node::destroy(std::size_t end) {
 
 void Node::destroy_idle() {
   for (std::size_t end = ends_.size(); end-- > 0;) {
-    if (facts(end).state == State::kIdle) destroy(end);
+    if (facts(end).state == State::kIdle && !is_unknown(ends_[end].phase)) destroy(end);
   }
 }
 
@@ -209,6 +226,8 @@ void Node::add(const End& end) {
 Result<void> Node::command(Call call, const End& end) {
   switch (call) {
     case Call::kConnect:
+    case Call::kRead:
+    case Call::kCloseListener:
       break;
     case Call::kAccept:
       return engine_.accept(kNow, end.id, {.ca_guid = guid_of(setup_.index), .params = {.qpn = end.qpn}});
@@ -244,15 +263,34 @@ bool Node::handle_is_new(cm::ConnectionId id) const {
          std::none_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.id == id; });
 }
 
+// Requests that the engine keeps back, and what became of those without the application's help: withdrawn, or rejected
+// with the listener's end.
+void Node::see_queued() {
+  std::erase_if(ends_, [&](const End& end) {
+    const bool may_go = end.phase == Phase::kWaiting || (end.phase == Phase::kUnread && !listening_);
+    return may_go && !engine_.state(end.id);
+  });
+  for (const cm::ConnectionId id : cm::EngineAccess::queued(engine_)) {
+    if (std::any_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.id == id; })) continue;
+    add({.id = id, .phase = Phase::kWaiting, .qpn = qpn_for_request(fresh_comm_id_), .number = fresh_comm_id_});
+  }
+}
+
 void Node::take_request(const cm::Event& event, Effects& effects) {
+  const auto waiting = std::find_if(ends_.begin(), ends_.end(), [&](const End& e) { return e.id == event.connection; });
+  if (waiting != ends_.end() && waiting->phase == Phase::kWaiting) {
+    waiting->phase = Phase::kUnread;
+    engine_.set_user(waiting->id, waiting->qpn);
+    return;
+  }
   if (!handle_is_new(event.connection)) effects.violation = "a handle was given a second time";
   const End end{.id = event.connection,
-                .phase = Phase::kRequested,
+                .phase = setup_.reads_late ? Phase::kUnread : Phase::kRequested,
                 .qpn = qpn_for_request(fresh_comm_id_),
                 .number = fresh_comm_id_};
   add(end);
   engine_.set_user(end.id, end.qpn);
-  engine_.request_taken(kNow, end.id);
+  if (!setup_.reads_late) engine_.request_taken(kNow, end.id);
 }
 
 void Node::take_event(const cm::Event& event, Effects& effects) {
@@ -283,7 +321,8 @@ cm::EngineAccess::Facts Node::facts(std::size_t end) const { return cm::EngineAc
 std::string Node::check_usage() const {
   const cm::Engine::Usage usage = engine_.usage();
   if (ends_.empty()) {
-    if (usage != cm::Engine::Usage{.listeners = 1}) return "something is left of connections that are all destroyed";
+    if (usage != cm::Engine::Usage{.listeners = listening_ ? 1u : 0u})
+      return "something is left of connections that are all destroyed";
     return {};
   }
   const auto count = [&](auto matches) {
@@ -306,6 +345,18 @@ std::string Node::check_usage() const {
   return {};
 }
 
+std::string Node::check_requests() const {
+  const auto count = [&](Phase phase) {
+    return static_cast<std::size_t>(
+        std::count_if(ends_.begin(), ends_.end(), [&](const End& end) { return end.phase == phase; }));
+  };
+  const std::size_t unread = count(Phase::kUnread);
+  const std::size_t waiting = count(Phase::kWaiting);
+  if (engine_.usage().requests != unread + waiting) return "the engine counts other requests than are unread";
+  if (waiting > 0 && unread < kUnreadMax) return "a request waits, although the application has nothing to read";
+  return {};
+}
+
 std::string Node::check() const {
   for (std::size_t end = 0; end < ends_.size(); ++end) {
     const auto f = facts(end);
@@ -320,6 +371,7 @@ std::string Node::check() const {
   for (const cm::ConnectionId id : gone_) {
     if (engine_.state(id) || engine_.qp_parameters(id)) return "a destroyed handle is still good for something";
   }
+  if (std::string violation = check_requests(); !violation.empty()) return violation;
   return check_usage();
 }
 
@@ -331,8 +383,11 @@ bool Node::may(Call call, std::size_t end) const {
   const Phase phase = ends_[end].phase;
   const State state = facts(end).state;
   const bool withdrawn = phase == Phase::kRequested && state != State::kReqReceived;
+  if (is_unknown(phase)) return call == Call::kRead && phase == Phase::kUnread;
   switch (call) {
     case Call::kConnect:
+    case Call::kRead:
+    case Call::kCloseListener:
       return false;
     case Call::kAccept:
       return phase == Phase::kRequested && !withdrawn;
@@ -358,7 +413,9 @@ std::vector<Node::PossibleCall> Node::possible_calls() const {
   const bool qp_is_free =
       !setup_.reuses_qp || std::none_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.active; });
   if (connects_ < setup_.connects && qp_is_free) calls.push_back({Call::kConnect, 0});
+  if (setup_.closes_listener && listening_) calls.push_back({Call::kCloseListener, 0});
   for (std::size_t end = 0; end < ends_.size(); ++end) {
+    if (may(Call::kRead, end)) calls.push_back({Call::kRead, end});
     for (const Call call : kCallsOfAnEnd) {
       if (may(call, end)) calls.push_back({call, end});
     }
@@ -377,7 +434,7 @@ std::string Node::probe_refusals() const {
   };
   for (std::size_t end = 0; end < ends_.size(); ++end) {
     for (const Call call : kCallsOfAnEnd) {
-      if (!may(call, end) && !probe(call, ends_[end])) {
+      if (!is_unknown(ends_[end].phase) && !may(call, end) && !probe(call, ends_[end])) {
         return std::string(name(call)) + "() is not refused when the connection is " +
                std::string(name(ends_[end].phase));
       }

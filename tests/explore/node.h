@@ -17,6 +17,8 @@ namespace ucm::explore {
 enum class Phase : std::uint8_t {
   kConnecting,    // connect() done
   kResponded,     // kConnectResponse seen: establish() is due
+  kWaiting,       // the application knows nothing: the engine has a request for it
+  kUnread,        // nor does it here: kConnectRequest is there to be read
   kRequested,     // kConnectRequest seen: accept() or reject() is due
   kAccepted,      // accept() done
   kEstablished,   // kEstablished seen, or establish() done
@@ -31,7 +33,20 @@ std::string_view name(Phase phase);
 // Nothing more is to come of the connection, and the application knows it.
 constexpr bool is_over(Phase phase) { return phase >= Phase::kExited; }
 
-enum class Call : std::uint8_t { kConnect, kAccept, kReject, kEstablish, kNotify, kDisconnect, kDestroy };
+// The application has no handle yet.
+constexpr bool is_unknown(Phase phase) { return phase == Phase::kWaiting || phase == Phase::kUnread; }
+
+enum class Call : std::uint8_t {
+  kConnect,
+  kAccept,
+  kReject,
+  kEstablish,
+  kNotify,
+  kDisconnect,
+  kDestroy,
+  kRead,  // the connection's request
+  kCloseListener,
+};
 std::string_view name(Call call);
 
 struct End {
@@ -44,7 +59,8 @@ struct End {
 
 // The application has to answer before the peer can go on.
 constexpr bool owes_answer(cm::State state) {
-  return state == cm::State::kReqReceived || state == cm::State::kRepReceived || state == cm::State::kDreqReceived;
+  return state == cm::State::kReqQueued || state == cm::State::kReqReceived || state == cm::State::kRepReceived ||
+         state == cm::State::kDreqReceived;
 }
 
 struct NodeSetup {
@@ -52,10 +68,12 @@ struct NodeSetup {
   cm::Config config{};
   wire::IpAddress address{};
   wire::IpAddress peer_address{};
-  unsigned window = 2;         // requests in flight at a time; the others are held back
-  unsigned connects = 0;       // how often the application calls connect()
-  bool destroys_idle = false;  // the application destroys what is over at once
-  bool reuses_qp = false;      // a destroyed connection's QP number serves the next one
+  unsigned window = 2;           // requests in flight at a time; the others are held back
+  unsigned connects = 0;         // how often the application calls connect()
+  bool destroys_idle = false;    // the application destroys what is over at once
+  bool closes_listener = false;  // the application may do so at any time
+  bool reads_late = false;       // requests stay unread until it likes; of two the second waits in the engine
+  bool reuses_qp = false;        // a destroyed connection's QP number serves the next one
 };
 
 // An end that was told of a timeout, as it was just before.
@@ -110,15 +128,19 @@ class Node {
   void destroy_idle();
   Result<void> command(Call call, const End& end);
   void take_event(const cm::Event& event, Effects& effects);
+  void see_queued();
   void take_request(const cm::Event& event, Effects& effects);
   std::string check() const;
   std::string check_usage() const;
+  std::string check_requests() const;
   bool may(Call call, std::size_t end) const;
   std::uint32_t qpn_for_request(unsigned fresh_comm_id) const;
   bool handle_is_new(cm::ConnectionId id) const;
 
   NodeSetup setup_;
   cm::Engine engine_;
+  cm::ListenerId listener_{};
+  bool listening_ = true;
   std::vector<End> ends_;
   unsigned connects_ = 0;
   unsigned fresh_comm_id_ = 0;          // of the step going on

@@ -41,6 +41,8 @@ ucm_planted(lost_turn peers.cpp "    peer.shrunk_at = now;
   }
   take_turns(request.peer);" "    peer.shrunk_at = now;
   }" two_held_back "held back")
+ucm_planted(forgotten_turn engine.cpp "if (delivered) report_requests(now, listener)" "(void)delivered" two_unread
+            "nothing to read")
 ucm_planted(slot_in_message outgoing.cpp "mra.service_timeout = config_.mra_service_timeout"
             "mra.service_timeout = config_.mra_service_timeout + slot" one "keeps its connections")
 ucm_planted(forgotten_table_entry engine.cpp

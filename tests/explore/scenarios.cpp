@@ -17,6 +17,9 @@ std::vector<Scenario> quick_scenarios() {
       {.name = "two_held_back", .connects = {2, 0}, .window = 1, .destroys_idle = true, .losses = 1},
       {.name = "two_crossing", .connects = {1, 1}, .destroys_idle = true},
       {.name = "two_same_qp", .connects = {2, 0}, .reuses_qp = true, .losses = 1},
+      {.name = "one_listener_closed", .closes_listener = true, .destroys_idle = true, .losses = 1, .duplicates = 1},
+      {.name = "one_unread", .reads_late = true, .destroys_idle = true, .losses = 1, .duplicates = 1},
+      {.name = "two_unread", .connects = {2, 0}, .closes_listener = true, .reads_late = true, .destroys_idle = true},
   };
 }
 
