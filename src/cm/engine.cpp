@@ -48,10 +48,6 @@ Engine::Slot Engine::slot_of(ConnectionId id) const {
   return connections_[slot].state == State::kGone ? Connection::kNone : slot;
 }
 
-ConnectionId Engine::handle_of(Slot slot) const {
-  return ConnectionId{std::uint64_t{connections_[slot].generation} << 32 | slot};
-}
-
 ListenerId Engine::listener_handle(Listeners::Index index) const {
   return ListenerId{std::uint64_t{listeners_[index].generation} << 32 | index};
 }
@@ -95,26 +91,27 @@ std::uint32_t Engine::remote_hash(const Path& path, std::uint64_t guid, std::uin
   return static_cast<std::uint32_t>(table_hash(config_.random_key, {upper, lower, guid, number}));
 }
 
-Engine::Slot Engine::find_remote_id(const Path& path, std::uint64_t guid, std::uint32_t comm_id) const {
-  return by_remote_id_.find(remote_hash(path, guid, comm_id), [&](Slot slot) {
+Engine::Slot Engine::find_remote_id(std::uint32_t hash, const Path& path, std::uint64_t guid,
+                                    std::uint32_t comm_id) const {
+  return by_remote_id_.find(hash, [&](Slot slot) {
     const Connection& c = connections_[slot];
     return c.remote_comm_id == comm_id && c.remote_guid == guid && same_peer(c.path, path);
   });
 }
 
-Engine::Slot Engine::find_remote_qp(const Path& path, std::uint64_t guid, std::uint32_t qpn) const {
-  return by_remote_qp_.find(remote_hash(path, guid, qpn), [&](Slot slot) {
+Engine::Slot Engine::find_remote_qp(std::uint32_t hash, const Path& path, std::uint64_t guid, std::uint32_t qpn) const {
+  return by_remote_qp_.find(hash, [&](Slot slot) {
     const Connection& c = connections_[slot];
     return c.remote_qpn == qpn && c.remote_guid == guid && same_peer(c.path, path);
   });
 }
 
-void Engine::know_peer(Slot slot) {
+void Engine::know_peer(Slot slot, const RemoteHashes& hashes) {
   Connection& c = connections_[slot];
-  c.remote_id_hash = remote_hash(c.path, c.remote_guid, c.remote_comm_id);
-  c.remote_qp_hash = remote_hash(c.path, c.remote_guid, c.remote_qpn);
-  by_remote_id_.insert(c.remote_id_hash, slot);
-  by_remote_qp_.insert(c.remote_qp_hash, slot);
+  c.remote_id_hash = hashes.id;
+  c.remote_qp_hash = hashes.qp;
+  by_remote_id_.insert(hashes.id, slot);
+  by_remote_qp_.insert(hashes.qp, slot);
 }
 
 void Engine::forget_peer(Slot slot) {
@@ -131,12 +128,15 @@ void Engine::begin_exchange(TimeNs now, Slot slot, const Mad& mad) {
   UCM_CHECK(c.exchange == Connection::kNone);
   c.exchange = exchanges_.take();
   const Peers::Index peer = c.peer = peers_.find(c.path, c.peer);
-  exchanges_[c.exchange] = {.mad = mad,
-                            .sent_at = now,
-                            .give_up_at = now + (1 + c.retries_max) * duration(c.retry_interval_ms),
-                            .wait = peers_.first_wait(peer),
-                            .slot = slot,
-                            .peer = peer};
+  Exchange& exchange = exchanges_[c.exchange];
+  exchange.mad = mad;
+  exchange.sent_at = now;
+  exchange.give_up_at = now + (1 + c.retries_max) * duration(c.retry_interval_ms);
+  exchange.wait = peers_.first_wait(peer);
+  exchange.slot = slot;
+  exchange.peer = peer;
+  exchange.repetitions = 0;
+  exchange.in_flight = false;
 }
 
 void Engine::end_exchange(Slot slot, bool held) {
@@ -221,21 +221,14 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
   }
 }
 
-Result<void> Engine::step(Slot slot, const Stimulus& stimulus) {
-  const State state = connections_[slot].state;
-  const Transition& to = transition(state, stimulus.input);
-  UCM_CHECK(to.action != Action::kImpossible);
-  if (to.action == Action::kRefuse || to.action == Action::kRefuseConnected) {
-    return fail(to.action == Action::kRefuse ? EINVAL : EISCONN,
-                std::string(name(stimulus.input)) + " is not possible in state " + std::string(name(state)));
-  }
+void Engine::step(Slot slot, const Stimulus& stimulus) {
+  const Transition& to = transition(connections_[slot].state, stimulus.input);
   if (const auto exchange = connections_[slot].exchange; exchange != Connection::kNone && is_answer(stimulus.input)) {
     peers_.request_answered(exchanges_[exchange]);
   }
   act(slot, to.action, stimulus);
   enter(stimulus.now, slot, to.next);
   if (stimulus.input != Input::kTurn) send_held_requests(stimulus.now);
-  return {};
 }
 
 void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
@@ -245,12 +238,13 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.ignored;
       return;
     case Action::kNothing:
-    case Action::kRefuse:  // step() lets none of these three through
+      return;
+    case Action::kRefuse:  // command() lets neither through
     case Action::kRefuseConnected:
     case Action::kImpossible:
-      return;
+      return check_failed("the input is possible in the state", __FILE__, __LINE__);
     case Action::kTakeRep:
-      return take_rep(slot, *stimulus.header, *stimulus.rep);
+      return take_rep(slot, *stimulus.header, *stimulus.rep, stimulus.rep_hashes);
     case Action::kRejectStaleRep:
       ++counters_.rejected_stale;
       return reject_stale_rep(slot, *stimulus.header, *stimulus.rep);
@@ -316,7 +310,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
   }
 }
 
-void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep) {
+void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep, const RemoteHashes& hashes) {
   Connection& c = connections_[slot];
   c.remote_comm_id = rep.local_comm_id;
   c.remote_guid = rep.local_ca_guid;
@@ -326,7 +320,7 @@ void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep&
   c.initiator_depth = rep.responder_resources;
   c.rnr_retry_count = rep.rnr_retry_count;
   c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_lifetime);
-  know_peer(slot);
+  know_peer(slot, hashes);
   Event& event = push_event(slot, EventType::kConnectResponse, rep.private_data);
   event.peer = {.qpn = rep.local_qpn,
                 .srq = rep.srq,
@@ -389,16 +383,14 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
     peers_.hold(exchanges_, c.exchange);
     send_held_requests(now);
   } else {
-    (void)step(slot, {.now = now, .input = Input::kTurn});
+    step(slot, {.now = now, .input = Input::kTurn});
   }
   return handle_of(slot);
 }
 
 void Engine::send_held_requests(TimeNs now) {
-  while (true) {
-    const auto exchange = peers_.next_request(exchanges_);
-    if (exchange == Slab<Exchange>::kNone) return;
-    (void)step(exchanges_[exchange].slot, {.now = now, .input = Input::kTurn});
+  while (peers_.may_send_request()) {
+    step(exchanges_[peers_.next_request(exchanges_)].slot, {.now = now, .input = Input::kTurn});
   }
 }
 
@@ -415,28 +407,18 @@ void Engine::report_requests(TimeNs now, Listeners::Index listener) {
   while (true) {
     const auto next = requests_.deliver_next(listeners_[listener].requests);
     if (next == Requests::kNone) return;
-    (void)step(requests_[next].slot, {.now = now, .input = Input::kTurn});
+    step(requests_[next].slot, {.now = now, .input = Input::kTurn});
   }
 }
 
 void Engine::report_request(Slot slot) {
   const Requests::Request& request = requests_[connections_[slot].request];
-  const auto header = *wire::MadHeader::parse(request.mad);
-  const auto req = *wire::Req::parse(Bytes(request.mad).subspan(wire::MadHeader::kSize));
-  Event& event = push_event(slot, EventType::kConnectRequest, Bytes(req.private_data).subspan(wire::IpCmHeader::kSize));
+  Event& event = push_event(slot, EventType::kConnectRequest, request.private_data);
   event.listener = listener_handle(request.listener);
   event.user = listeners_[request.listener].params.user;
-  event.addresses = *wire::IpCmHeader::parse(req.private_data);
+  event.peer = request.params;
+  event.addresses = request.addresses;
   event.path = connections_[slot].path;
-  event.peer = {.qpn = req.local_qpn,
-                .srq = req.srq,
-                .responder_resources = req.responder_resources,
-                .initiator_depth = req.initiator_depth,
-                .flow_control = req.end_to_end_flow_control,
-                .retry_count = req.retry_count,
-                .rnr_retry_count = req.rnr_retry_count,
-                .vendor_id = req.vendor_id,
-                .ece_options = header.attribute_modifier};
 }
 
 void Engine::request_taken(TimeNs now, ConnectionId id) {
@@ -459,7 +441,14 @@ Result<void> Engine::accept(TimeNs now, ConnectionId id, const AcceptParams& par
 Result<void> Engine::command(ConnectionId id, const Stimulus& stimulus) {
   const Slot slot = slot_of(id);
   if (slot == Connection::kNone) return fail(EINVAL, "no such connection");
-  return step(slot, stimulus);
+  const State state = connections_[slot].state;
+  const Action action = transition(state, stimulus.input).action;
+  if (action == Action::kRefuse || action == Action::kRefuseConnected) {
+    return fail(action == Action::kRefuse ? EINVAL : EISCONN,
+                std::string(name(stimulus.input)) + " is not possible in state " + std::string(name(state)));
+  }
+  step(slot, stimulus);
+  return {};
 }
 
 Result<void> Engine::reject(TimeNs now, ConnectionId id, const RejectParams& params) {
@@ -510,12 +499,15 @@ std::optional<State> Engine::state(ConnectionId id) const {
 
 Event& Engine::push_event(Slot slot, EventType type, Bytes private_data) {
   Event& event = events_.push_reused();
-  event = Event{};
   event.type = type;
   event.connection = handle_of(slot);
+  event.listener = {};
   event.user = connections_[slot].user;
-  event.private_data_size = static_cast<std::uint16_t>(private_data.size());
-  std::copy(private_data.begin(), private_data.end(), event.private_data.begin());
+  event.status = 0;
+  event.peer = {};
+  event.addresses = {};
+  event.path = {};
+  event.private_data.assign(private_data);
   return event;
 }
 
@@ -542,20 +534,21 @@ void Engine::report(Slot slot, EventType type, std::int32_t status, Bytes privat
   }
 }
 
-std::optional<Packet> Engine::poll_packet() {
-  if (packets_.empty()) return std::nullopt;
-  std::optional<Packet> packet = packets_.front();
+const Packet* Engine::poll_packet() {
+  if (packets_.empty()) return nullptr;
+  const Packet& packet = packets_.front();
   packets_.pop_front();
-  return packet;
+  return &packet;
 }
 
 std::optional<Event> Engine::poll_event() {
-  // What was destroyed in the meantime has no events any more.
-  while (!events_.empty() && slot_of(events_.front().connection) == Connection::kNone) events_.pop_front();
-  if (events_.empty()) return std::nullopt;
-  std::optional<Event> event = events_.front();
-  events_.pop_front();
-  return event;
+  while (!events_.empty()) {
+    const Event& event = events_.front();
+    events_.pop_front();
+    // What was destroyed in the meantime has no events any more.
+    if (slot_of(event.connection) != Connection::kNone) return event;
+  }
+  return std::nullopt;
 }
 
 TimeNs Engine::next_deadline() const {
@@ -569,7 +562,7 @@ void Engine::on_deadline(TimeNs now) {
     const Input input = c.state == State::kTimewait               ? Input::kTimewaitOver
                         : now < exchanges_[c.exchange].give_up_at ? Input::kRetryDue
                                                                   : Input::kRetriesExhausted;
-    (void)step(slot, {.now = now, .input = input});
+    step(slot, {.now = now, .input = input});
   }
   on_sidr_deadline(now);
   on_last_words_deadline(now);

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/deadline_heap.h"
+#include "base/inline_bytes.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/ring_queue.h"
@@ -47,19 +48,6 @@ struct Config {
   std::uint8_t target_ack_delay = 15;
   std::uint32_t connections_max = 1u << 20;  // and as many SIDR exchanges
   Recovery recovery{};
-};
-
-// What one side tells the other about its QP, in REQ or REP.
-struct ConnectionParams {
-  std::uint32_t qpn = 0;
-  bool srq = false;
-  std::uint8_t responder_resources = 0;
-  std::uint8_t initiator_depth = 0;
-  bool flow_control = false;
-  std::uint8_t retry_count = 0;      // > 7 is sent as 7
-  std::uint8_t rnr_retry_count = 0;  // > 7 is sent as 7
-  std::uint32_t vendor_id = 0;       // ECE; 0 = none
-  std::uint32_t ece_options = 0;
 };
 
 struct ConnectParams {
@@ -123,8 +111,7 @@ struct Event {
   std::int32_t status = 0;
   ConnectionParams peer{};  // kConnectRequest, kConnectResponse: as the peer sent them, not swapped
   // kConnectRequest: 56 bytes after the IP CM header; kConnectResponse: 196; kRejected: 148; else empty.
-  std::uint16_t private_data_size = 0;
-  std::array<std::uint8_t, 196> private_data{};
+  InlineBytes<wire::kRepPrivateDataSize> private_data{};
   // kConnectRequest: from the IP CM header and the packet.
   wire::IpCmHeader addresses{};
   Path path{};
@@ -190,7 +177,8 @@ class Engine {
   // `mad` is the UDP payload between DETH and ICRC; any bytes. `path` as seen by the receiver (local = destination).
   void on_packet(TimeNs now, const Path& path, Bytes mad);
 
-  std::optional<Packet> poll_packet();
+  // Null when nothing is left. Good until the next call that takes `now`.
+  const Packet* poll_packet();
   std::optional<Event> poll_event();
   std::optional<SidrEvent> poll_sidr_event();
 
@@ -233,12 +221,19 @@ class Engine {
   using Mad = std::array<std::uint8_t, wire::kMadSize>;
   enum class Role : std::uint8_t { kActive, kPassive };
 
+  // Of a peer's comm ID and of its QP.
+  struct RemoteHashes {
+    std::uint32_t id = 0;
+    std::uint32_t qp = 0;
+  };
+
   // One input to one connection, with what its action may need; null where the input has none.
   struct Stimulus {
     TimeNs now = 0;
     Input input{};
     const wire::MadHeader* header = nullptr;
     const wire::Rep* rep = nullptr;
+    RemoteHashes rep_hashes{};
     const wire::Rej* rej = nullptr;
     std::uint8_t service_timeout = 0;
     const AcceptParams* accept = nullptr;
@@ -247,7 +242,9 @@ class Engine {
 
   // engine.cpp: the life of a connection.
   Slot slot_of(ConnectionId id) const;  // Connection::kNone when invalid
-  ConnectionId handle_of(Slot slot) const;
+  ConnectionId handle_of(Slot slot) const {
+    return ConnectionId{std::uint64_t{connections_[slot].generation} << 32 | slot};
+  }
   ListenerId listener_handle(Listeners::Index index) const;
   // Free among connections and SIDR exchanges.
   std::uint32_t new_comm_id();
@@ -261,14 +258,15 @@ class Engine {
   // Sends REQs that were held back as long as there is room for them on the way.
   void send_held_requests(TimeNs now);
   // The tables of peers hold what has a remote comm ID and occupies_peer().
-  void know_peer(Slot slot);
+  void know_peer(Slot slot, const RemoteHashes& hashes);
   void forget_peer(Slot slot);
   std::uint32_t remote_hash(const Path& path, std::uint64_t guid, std::uint32_t number) const;
-  Slot find_remote_id(const Path& path, std::uint64_t guid, std::uint32_t comm_id) const;
-  Slot find_remote_qp(const Path& path, std::uint64_t guid, std::uint32_t qpn) const;
+  Slot find_remote_id(std::uint32_t hash, const Path& path, std::uint64_t guid, std::uint32_t comm_id) const;
+  Slot find_remote_qp(std::uint32_t hash, const Path& path, std::uint64_t guid, std::uint32_t qpn) const;
 
-  // Looks the input up in the table, acts, and enters the next state. Errors are those of commands.
-  Result<void> step(Slot slot, const Stimulus& stimulus);
+  // Looks the input up in the table, acts, and enters the next state.
+  void step(Slot slot, const Stimulus& stimulus);
+  // The same for an input that the state may refuse.
   Result<void> command(ConnectionId id, const Stimulus& stimulus);
   void act(Slot slot, Action action, const Stimulus& stimulus);
   void enter(TimeNs now, Slot slot, State next);
@@ -286,12 +284,12 @@ class Engine {
   void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);
   // What came answers the exchange that the connection waits for in one of these states.
   void learn_from_answer(TimeNs now, Slot slot, const wire::MadHeader& header, State awaited, State awaited_longer);
-  void take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
+  void take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep, const RemoteHashes& hashes);
   Event& push_event(Slot slot, EventType type, Bytes private_data);
   void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
 
   // incoming.cpp: from a packet to the connection and its input. `path` is the way back.
-  void on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req);
+  void on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req);
   void on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep);
   void on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu);
   void on_mra(TimeNs now, const Path& path, const wire::Mra& mra);
@@ -305,8 +303,8 @@ class Engine {
   Listeners::Index listener_for(const Path& path, std::uint64_t service_id,
                                 std::optional<wire::TransportService> transport,
                                 const wire::IpCmHeader& addresses) const;
-  void queue_request(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req,
-                     Listeners::Index listener);
+  void queue_request(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req,
+                     const RemoteHashes& hashes, const wire::IpCmHeader& addresses, Listeners::Index listener);
   Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
   bool role_is(Slot slot, Role role);
 

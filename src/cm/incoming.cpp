@@ -51,7 +51,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
   const Bytes payload = mad.subspan(wire::MadHeader::kSize);
   switch (header.attribute) {
     case wire::Attribute::kReq:
-      return on_req(now, reply, mad, header, *wire::Req::parse(payload));
+      return on_req(now, reply, header, *wire::Req::parse(payload));
     case wire::Attribute::kMra:
       return on_mra(now, reply, *wire::Mra::parse(payload));
     case wire::Attribute::kRej:
@@ -82,19 +82,22 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
 // Requests.
 
 // The order of the checks decides which reason the peer hears.  // Linux: same
-void Engine::on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req) {
+void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req) {
   if (req.local_comm_id == 0) {
     ++counters_.bad_message;
     return;
   }
-  if (const Slot slot = find_remote_id(path, req.local_ca_guid, req.local_comm_id); slot != Connection::kNone) {
-    if (role_is(slot, Role::kPassive)) (void)step(slot, {.now = now, .input = Input::kReq, .header = &header});
+  const RemoteHashes hashes{.id = remote_hash(path, req.local_ca_guid, req.local_comm_id),
+                            .qp = remote_hash(path, req.local_ca_guid, req.local_qpn)};
+  if (const Slot slot = find_remote_id(hashes.id, path, req.local_ca_guid, req.local_comm_id);
+      slot != Connection::kNone) {
+    if (role_is(slot, Role::kPassive)) step(slot, {.now = now, .input = Input::kReq, .header = &header});
     return;
   }
-  if (const Slot slot = find_remote_qp(path, req.local_ca_guid, req.local_qpn); slot != Connection::kNone) {
+  if (const Slot slot = find_remote_qp(hashes.qp, path, req.local_ca_guid, req.local_qpn); slot != Connection::kNone) {
     ++counters_.rejected_stale;
     reject_request(path, header, req, wire::RejReason::kStaleConnection);
-    (void)step(slot, {.now = now, .input = Input::kPeerForgot});
+    step(slot, {.now = now, .input = Input::kPeerForgot});
     return;
   }
   if (!listeners_.has_service(req.service_id)) {
@@ -117,7 +120,7 @@ void Engine::on_req(TimeNs now, const Path& path, Bytes mad, const wire::MadHead
     ++counters_.connections_full;
     return;
   }
-  queue_request(now, path, mad, header, req, listener);
+  queue_request(now, path, header, req, hashes, addresses, listener);
 }
 
 bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req) {
@@ -150,8 +153,8 @@ Listeners::Index Engine::listener_for(const Path& path, std::uint64_t service_id
   return listener;
 }
 
-void Engine::queue_request(TimeNs now, const Path& path, Bytes mad, const wire::MadHeader& header, const wire::Req& req,
-                           Listeners::Index listener) {
+void Engine::queue_request(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req,
+                           const RemoteHashes& hashes, const wire::IpCmHeader& addresses, Listeners::Index listener) {
   ++counters_.requests;
   Path answer = path;
   answer.traffic_class = req.primary.traffic_class;
@@ -172,9 +175,21 @@ void Engine::queue_request(TimeNs now, const Path& path, Bytes mad, const wire::
   c.ack_timeout = std::max<std::uint8_t>(req.primary.local_ack_timeout, 1);
   c.retry_interval_ms = milliseconds(std::min(req.local_cm_response_timeout, kPeerTimeoutExponentMax));
   c.retries_max = req.max_cm_retries;
-  know_peer(slot);
-  c.request = requests_.add(listeners_[listener].requests, listener, slot, path, mad);
-  if (requests_[c.request].delivered) (void)step(slot, {.now = now, .input = Input::kTurn});
+  know_peer(slot, hashes);
+  c.request = requests_.add(listeners_[listener].requests, listener, slot, path);
+  Requests::Request& request = requests_[c.request];
+  request.params = {.qpn = req.local_qpn,
+                    .srq = req.srq,
+                    .responder_resources = req.responder_resources,
+                    .initiator_depth = req.initiator_depth,
+                    .flow_control = req.end_to_end_flow_control,
+                    .retry_count = req.retry_count,
+                    .rnr_retry_count = req.rnr_retry_count,
+                    .vendor_id = req.vendor_id,
+                    .ece_options = header.attribute_modifier};
+  request.addresses = addresses;
+  std::ranges::copy(Bytes(req.private_data).subspan(wire::IpCmHeader::kSize), request.private_data.begin());
+  if (request.delivered) step(slot, {.now = now, .input = Input::kTurn});
 }
 
 // The same peer asking the same again is the repetition, whatever else the request says.
@@ -231,24 +246,26 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
     ++counters_.bad_message;
     return;
   }
-  const bool repeated = find_remote_id(path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
+  const RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id),
+                            .qp = remote_hash(path, rep.local_ca_guid, rep.local_qpn)};
+  const bool repeated = find_remote_id(hashes.id, path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
   const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
   if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
   learn_from_answer(now, slot, header, State::kReqSent, State::kMraReqReceived);
   Input input = Input::kRep;
   const State state = connections_[slot].state;
   const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;
-  const Slot holder = awaited ? find_remote_qp(path, rep.local_ca_guid, rep.local_qpn) : Connection::kNone;
+  const Slot holder = awaited ? find_remote_qp(hashes.qp, path, rep.local_ca_guid, rep.local_qpn) : Connection::kNone;
   if (holder != Connection::kNone) input = Input::kRepStale;
-  (void)step(slot, {.now = now, .input = input, .header = &header, .rep = &rep});
-  if (holder != Connection::kNone) (void)step(holder, {.now = now, .input = Input::kPeerForgot});
+  step(slot, {.now = now, .input = input, .header = &header, .rep = &rep, .rep_hashes = hashes});
+  if (holder != Connection::kNone) step(holder, {.now = now, .input = Input::kPeerForgot});
 }
 
 void Engine::on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu) {
   const Slot slot = find_connection(path, rtu.remote_comm_id, rtu.local_comm_id);
   if (slot == Connection::kNone || !role_is(slot, Role::kPassive)) return;
   learn_from_answer(now, slot, header, State::kRepSent, State::kMraRepReceived);
-  (void)step(slot, {.now = now, .input = Input::kRtu});
+  step(slot, {.now = now, .input = Input::kRtu});
 }
 
 // MRA of a REQ comes before its sender's comm ID is known; MRA of a REP after.
@@ -256,13 +273,14 @@ void Engine::on_mra(TimeNs now, const Path& path, const wire::Mra& mra) {
   const bool of_req = mra.message == wire::MessageKind::kReq;
   const Slot slot = find_connection(path, mra.remote_comm_id, of_req ? 0 : mra.local_comm_id);
   if (slot == Connection::kNone || !role_is(slot, of_req ? Role::kActive : Role::kPassive)) return;
-  (void)step(slot, {.now = now, .input = Input::kMra, .service_timeout = mra.service_timeout});
+  step(slot, {.now = now, .input = Input::kMra, .service_timeout = mra.service_timeout});
 }
 
 void Engine::on_rej(TimeNs now, const Path& path, const wire::Rej& rej) {
   Slot slot = Connection::kNone;
   if (rej.reason == wire::RejReason::kTimeout && rej.remote_comm_id == 0) {
-    slot = find_remote_id(path, load_be64(rej.ari.data()), rej.local_comm_id);
+    const std::uint64_t guid = load_be64(rej.ari.data());
+    slot = find_remote_id(remote_hash(path, guid, rej.local_comm_id), path, guid, rej.local_comm_id);
     if (slot == Connection::kNone) ++counters_.unknown_connection;
   } else {
     // Linux: a REJ of a REQ has any local comm ID. One of a REP may overtake the REP, and nothing else would tell.
@@ -274,7 +292,7 @@ void Engine::on_rej(TimeNs now, const Path& path, const wire::Rej& rej) {
   }
   if (slot == Connection::kNone) return;
   const Input input = rej.reason == wire::RejReason::kStaleConnection ? Input::kRejStale : Input::kRej;
-  (void)step(slot, {.now = now, .input = input, .rej = &rej});
+  step(slot, {.now = now, .input = input, .rej = &rej});
 }
 
 void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Dreq& dreq) {
@@ -295,14 +313,14 @@ void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header
     ++counters_.wrong_qpn;
     return;
   }
-  (void)step(slot, {.now = now, .input = Input::kDreq, .header = &header});
+  step(slot, {.now = now, .input = Input::kDreq, .header = &header});
 }
 
 void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep) {
   const Slot slot = find_connection(path, drep.remote_comm_id, drep.local_comm_id);
   if (slot == Connection::kNone) return;
   learn_from_answer(now, slot, header, State::kDreqSent, State::kDreqSent);
-  (void)step(slot, {.now = now, .input = Input::kDrep});
+  step(slot, {.now = now, .input = Input::kDrep});
 }
 
 void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrRep& rep) {

@@ -6,10 +6,13 @@
 
 namespace ucm::cm {
 
-Peers::Index Peers::find(const Path& path, Index hint) const {
+Peers::Index Peers::find(const Path& path, Index hint) {
   const Host host = peer_host(path);
-  if (hint != kNone && peers_[hint].host == host) return hint;
-  return by_host_.find(hash_of(key_, host, 0), [&](Index index) { return peers_[index].host == host; });
+  for (const Index candidate : {hint, found_last_}) {
+    if (candidate != kNone && peers_[candidate].host == host) return candidate;
+  }
+  found_last_ = by_host_.find(hash_of(key_, host, 0), [&](Index index) { return peers_[index].host == host; });
+  return found_last_;
 }
 
 Peers::Index Peers::find_or_add(const Path& path) {
@@ -71,7 +74,6 @@ void Peers::hold(Exchanges& exchanges, Exchanges::Index request) {
 }
 
 Peers::Exchanges::Index Peers::next_request(Exchanges& exchanges) {
-  if (turns_.empty() || in_flight_ >= kRequestsInFlightMax) return kNone;
   const Index index = turns_.front();
   Peer& peer = peers_[index];
   turns_.remove(peers_, index);

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "cm/exchange.h"
+#include "cm/limits.h"
 #include "cm/path.h"
 #include "cm/slab.h"
 #include "cm/slab_list.h"
@@ -50,7 +51,7 @@ class Peers {
   Peers(const RandomKey& key, const Recovery& recovery) : key_(key), recovery_(recovery) {}
 
   // kNone for a peer that is not known. `hint` is where it was found the last time, or kNone.
-  Index find(const Path& path, Index hint = kNone) const;
+  Index find(const Path& path, Index hint = kNone);
   // Forgets another one when there are too many (limits.h); kNone when all of them are in use.
   Index find_or_add(const Path& path);
 
@@ -68,7 +69,8 @@ class Peers {
   // more: one service that does not answer keeps nobody from another one at the same host.
   using Exchanges = Slab<Exchange>;
   void hold(Exchanges& exchanges, Exchanges::Index request);
-  // The next request to be sent, which is in flight now; kNone when none may be.
+  bool may_send_request() const { return !turns_.empty() && in_flight_ < kRequestsInFlightMax; }
+  // The next request to be sent, which is in flight now; only when one may be sent.
   Exchanges::Index next_request(Exchanges& exchanges);
   void request_answered(Exchange& request);
   void request_lost(TimeNs now, Exchange& request);
@@ -108,6 +110,7 @@ class Peers {
   SlabList<Peer> turns_;  // peers with requests held back whose window is open
   std::size_t in_flight_ = 0;
   Index next_forgotten_ = 0;
+  Index found_last_ = kNone;
 };
 
 }  // namespace ucm::cm

@@ -25,10 +25,9 @@ bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_
   return own < kRequestsPerSource || own < backlog - queue.size();
 }
 
-Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad) {
+Requests::Index Requests::add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path) {
   const Index index = requests_.take();
   Request& request = requests_[index];
-  std::copy(mad.begin(), mad.end(), request.mad.begin());
   request.slot = slot;
   request.listener = listener;
   request.delivered = queue.delivered.size() < delivered_max_;

@@ -12,15 +12,33 @@
 #include "cm/slab.h"
 #include "cm/slab_list.h"
 #include "cm/slot_table.h"
+#include "wire/ip_cm.h"
 #include "wire/mad.h"
 
 namespace ucm::cm {
 
+// What one side tells the other about its QP, in REQ or REP.
+struct ConnectionParams {
+  std::uint32_t qpn = 0;
+  bool srq = false;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  bool flow_control = false;
+  std::uint8_t retry_count = 0;      // > 7 is sent as 7
+  std::uint8_t rnr_retry_count = 0;  // > 7 is sent as 7
+  std::uint32_t vendor_id = 0;       // ECE; 0 = none
+  std::uint32_t ece_options = 0;
+};
+
 class Requests {
  public:
   struct Request {
-    std::array<std::uint8_t, wire::kMadSize> mad{};  // the REQ
-    std::uint32_t slot = 0;                          // of its connection
+    // What the application is told.
+    ConnectionParams params{};
+    wire::IpCmHeader addresses{};
+    std::array<std::uint8_t, kConnectPrivateDataMax> private_data{};
+    // Whose it is, and where it stands.
+    std::uint32_t slot = 0;  // of its connection
     std::uint32_t listener = 0;
     std::uint32_t source = 0;  // while it waits
     bool delivered = false;
@@ -51,8 +69,9 @@ class Requests {
   // that get all of their queues are better than many that get some and give up. `header` is the request's.
   bool has_room(const Queue& queue, std::uint32_t listener, std::uint32_t backlog, const Path& path,
                 const wire::MadHeader& header) const;
-  // Delivered at once when the application has little to read; what waits is there only while it has enough.
-  Index add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path, Bytes mad);
+  // Delivered at once when the application has little to read; what waits is there only while it has enough. The caller
+  // fills in what the application is told.
+  Index add(Queue& queue, std::uint32_t listener, std::uint32_t slot, const Path& path);
   // The next request for the application, which counts as delivered now; kNone when none waits or the application has
   // enough to read (kDeliveredMax).
   Index deliver_next(Queue& queue);
@@ -61,7 +80,7 @@ class Requests {
   // Any request of the listener, those that wait first; kNone when there is none.
   Index any(const Queue& queue) const;
 
-  const Request& operator[](Index index) const { return requests_[index]; }
+  Request& operator[](Index index) { return requests_[index]; }
   std::size_t size() const { return requests_.in_use(); }
 
  private:

@@ -260,8 +260,7 @@ SidrEvent& Engine::push_event(Slot slot, SidrEventType type, std::int32_t status
   event.exchange = sidr_handle(slot);
   event.user = sidr_.exchanges[slot].user;
   event.status = status;
-  event.private_data_size = static_cast<std::uint16_t>(private_data.size());
-  std::copy(private_data.begin(), private_data.end(), event.private_data.begin());
+  event.private_data.assign(private_data);
   return event;
 }
 

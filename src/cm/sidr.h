@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/deadline_heap.h"
 #include "base/hash.h"
+#include "base/inline_bytes.h"
 #include "base/ring_queue.h"
 #include "base/time.h"
 #include "cm/listeners.h"
@@ -55,8 +56,7 @@ struct SidrEvent {
   std::uint32_t qpn = 0;   // kReply
   std::uint32_t qkey = 0;  // kReply
   // kRequest: 180 bytes after the IP CM header; kReply, kRefused, kBadQkey: 136; else empty.
-  std::uint16_t private_data_size = 0;
-  std::array<std::uint8_t, 180> private_data{};
+  InlineBytes<180> private_data{};
   // kRequest: from the IP CM header and the packet.
   wire::IpCmHeader addresses{};
   Path path{};

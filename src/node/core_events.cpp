@@ -33,8 +33,8 @@ constexpr std::array kDatagramMappings{
 
 // Of either kind of event.
 void copy_private_data(const auto& event, ipc::CmConnParam& conn) {
-  conn.private_data_size = event.private_data_size;
-  std::copy_n(event.private_data.begin(), event.private_data_size, conn.private_data.begin());
+  conn.private_data_size = static_cast<decltype(conn.private_data_size)>(event.private_data.size());
+  std::ranges::copy(event.private_data, conn.private_data.begin());
 }
 
 // What the peer serves, the receiver may ask for, and the other way round.

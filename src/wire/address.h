@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <compare>
 #include <cstdint>
 
@@ -23,12 +22,7 @@ struct IpAddress {
   }
   static constexpr IpAddress ipv4_any() { return ipv4(0); }
 
-  constexpr bool is_ipv4() const {
-    for (int i = 0; i < 10; ++i) {
-      if (bytes[i] != 0) return false;
-    }
-    return bytes[10] == 0xff && bytes[11] == 0xff;
-  }
+  constexpr bool is_ipv4() const { return load_be64(&bytes[0]) == 0 && load_be32(&bytes[8]) == 0xffff; }
   // Host byte order; only for is_ipv4().
   constexpr std::uint32_t ipv4_value() const { return load_be32(&bytes[12]); }
 
@@ -51,10 +45,12 @@ struct IpAddress {
   }
 
   constexpr auto operator<=>(const IpAddress&) const = default;
-  constexpr bool operator==(const IpAddress& other) const { return words() == other.words(); }
+  constexpr bool operator==(const IpAddress& other) const {
+    return load_be64(&bytes[0]) == load_be64(&other.bytes[0]) && load_be64(&bytes[8]) == load_be64(&other.bytes[8]);
+  }
 
   // The two halves, for hashing.
-  constexpr std::array<std::uint64_t, 2> words() const { return std::bit_cast<std::array<std::uint64_t, 2>>(bytes); }
+  constexpr std::array<std::uint64_t, 2> words() const { return {load_be64(&bytes[0]), load_be64(&bytes[8])}; }
 };
 
 }  // namespace ucm::wire

@@ -108,7 +108,7 @@ bool UcmNode::poll_event(Event& event) {
            .user = reported->user,
            .status = reported->status,
            .peer_qpn = reported->peer.qpn,
-           .peer_note = load_be64(reported->private_data.data())};
+           .peer_note = reported->private_data.size() < 8 ? 0 : load_be64(reported->private_data.view().data())};
   return true;
 }
 

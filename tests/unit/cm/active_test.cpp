@@ -156,7 +156,7 @@ TEST_F(Active, ReplyIsReportedWithThePeersNumbersAndItsWholePrivateData) {
   EXPECT_EQ(e.peer.initiator_depth, 9);
   EXPECT_EQ(e.peer.rnr_retry_count, 1);
   EXPECT_TRUE(e.peer.srq);
-  EXPECT_EQ(e.private_data_size, 196);
+  EXPECT_EQ(e.private_data.size(), 196u);
   EXPECT_EQ(e.private_data[0], 0xaa);
   EXPECT_EQ(e.private_data[195], 0xbb);
   EXPECT_TRUE(packets().empty());
@@ -367,7 +367,7 @@ TEST_F(Active, RejectionIsReportedWithItsReasonAndWholePrivateData) {  // Field 
   const auto e = event();
   EXPECT_EQ(e.type, EventType::kRejected);
   EXPECT_EQ(e.status, 28);
-  EXPECT_EQ(e.private_data_size, 148);
+  EXPECT_EQ(e.private_data.size(), 148u);
   EXPECT_EQ(e.private_data[147], 0x5a);
   EXPECT_EQ(state(), State::kIdle);
   EXPECT_EQ(engine.next_deadline(), kNever);

@@ -156,7 +156,9 @@ TEST_F(Identity, BothEndsOfALocalConnectionLiveInOneEngine) {
   constexpr auto kLoopback = wire::IpAddress::ipv4(0x7f000001);
   const Path loop{.local = kLoopback, .remote = kLoopback};
   const auto pump = [&] {
-    while (const auto packet = engine.poll_packet()) engine.on_packet(now, loop, packet->mad);
+    for (auto list = packets(); !list.empty(); list = packets()) {
+      for (const Packet& packet : list) engine.on_packet(now, loop, packet.mad);
+    }
   };
   listen();
   auto params = connect_params();

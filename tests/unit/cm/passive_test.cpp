@@ -25,7 +25,7 @@ TEST_F(Passive, RequestIsReportedWithThePeersNumbersAddressesAndWholePrivateData
   EXPECT_EQ(e.peer.rnr_retry_count, 2);
   EXPECT_EQ(e.peer.vendor_id, 0x02c9u);
   EXPECT_EQ(e.peer.ece_options, 0x30000002u);
-  EXPECT_EQ(e.private_data_size, 56);
+  EXPECT_EQ(e.private_data.size(), 56u);
   EXPECT_EQ(e.private_data[0], 0xaa);
   EXPECT_EQ(e.private_data[55], 0xbb);
   EXPECT_EQ(e.addresses.source_port, 40001);

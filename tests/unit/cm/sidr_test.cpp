@@ -130,7 +130,7 @@ TEST_F(Sidr, ReplyTellsQpAndQkey) {
   EXPECT_EQ(event.status, 0);
   EXPECT_EQ(event.qpn, kPeerQpn);
   EXPECT_EQ(event.qkey, kQkey);
-  EXPECT_EQ(event.private_data_size, 136);
+  EXPECT_EQ(event.private_data.size(), 136u);
   EXPECT_TRUE(std::equal(std::begin(kWord), std::end(kWord), event.private_data.begin()));
   EXPECT_EQ(engine.next_deadline(), kNever);
   expect_silence();
@@ -141,7 +141,7 @@ TEST_F(Sidr, StatusOfTheReplyIsTheEventsStatus) {
   const auto event = sidr_event();
   EXPECT_EQ(event.type, SidrEventType::kRefused);
   EXPECT_EQ(event.status, 3);
-  EXPECT_EQ(event.private_data_size, 136);
+  EXPECT_EQ(event.private_data.size(), 136u);
 }
 
 TEST_F(Sidr, AForeignQkeyOrNoneIsAnError) {
@@ -152,7 +152,7 @@ TEST_F(Sidr, AForeignQkeyOrNoneIsAnError) {
     const auto event = sidr_event();
     EXPECT_EQ(event.type, SidrEventType::kBadQkey);
     EXPECT_EQ(event.status, -EINVAL);
-    EXPECT_EQ(event.private_data_size, 136);
+    EXPECT_EQ(event.private_data.size(), 136u);
   }
 }
 
@@ -272,7 +272,7 @@ TEST_F(Sidr, ListenerGetsTheWholeRequest) {
   EXPECT_EQ(event.type, SidrEventType::kRequest);
   EXPECT_EQ(event.listener, listener);
   EXPECT_EQ(event.user, 5u);
-  EXPECT_EQ(event.private_data_size, 180);
+  EXPECT_EQ(event.private_data.size(), 180u);
   EXPECT_TRUE(std::equal(std::begin(kWord), std::end(kWord), event.private_data.begin()));
   EXPECT_EQ(event.addresses.source, kPeerAddress);
   EXPECT_EQ(event.addresses.source_port, 40001);
