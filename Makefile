@@ -58,7 +58,7 @@ sanitize: ## Of these only the builds with ASan+UBSan and with TSan
 	@scripts/test.sh sanitizers $(JOBS)
 
 .PHONY: explore
-explore: ## Explore every state of two nodes with the CM engine (half an hour, gigabytes)
+explore: ## Explore every state of two nodes with the CM engine (ten minutes, gigabytes)
 	@scripts/setup.sh build
 	@$(call build,release,explore)
 	@build/bin/explore
