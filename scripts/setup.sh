@@ -50,8 +50,19 @@ fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# Everything goes to the log; what tells how far it is, to the person who waits, too.
+progress() {
+  local line done=0
+  while IFS= read -r line; do
+    echo "$line" >>"$log"
+    case $line in
+      "Need to get "* | "Fetched "*) echo "setup: $line" ;;
+      "Setting up "*) done=$((done + 1)); if ((done % 20 == 0)); then echo "setup: $done packages are set up"; fi ;;
+    esac
+  done
+}
 apt() {
-  "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1 </dev/null
+  "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" 2>&1 </dev/null | progress
 }
 
 echo "setup: installing $missing"
