@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-# How long `make soak` runs.
+# How long `make soak` and `make fuzz` run.
 SECONDS ?= 600
 # Parallel jobs of the builds and of the tests that may run side by side.
 JOBS ?= $(shell nproc)
@@ -68,6 +68,12 @@ soak: ## Run random simulated scenarios for SECONDS=600
 	@scripts/setup.sh build
 	@$(call build,release,sim_random)
 	@build/bin/sim_random --fresh --seconds=$(SECONDS)
+
+.PHONY: fuzz
+fuzz: ## Search for inputs that fail, for SECONDS=600, with every fuzz target
+	@scripts/setup.sh build fuzz
+	@$(call build,fuzz,fuzz_cm fuzz_transport fuzz_cm_engine fuzz_roce_engine)
+	@scripts/fuzz.sh $(SECONDS)
 
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole

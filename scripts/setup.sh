@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what UCM needs from Debian's own packages; asks nothing, and does nothing when all of it is there.
 #
-#   scripts/setup.sh [GROUP…]     groups: build (default) demo test interop lint bench
+#   scripts/setup.sh [GROUP…]     groups: build (default) demo test interop lint fuzz bench
 set -euo pipefail
 
 declare -A packages_of=(
@@ -17,6 +17,7 @@ declare -A packages_of=(
   # The virtual machine whose Linux kernel UCM is tested against; what runs inside of it is fetched by tests/interop/image.sh.
   [interop]="qemu-system-x86 busybox-static cpio xz-utils rdmacm-utils perftest iproute2 procps python3 util-linux"
   [lint]="git clang-19 clang-format-19 clang-tidy-19"
+  [fuzz]="clang-19 libclang-rt-19-dev"
   [bench]="libbenchmark-dev rdmacm-utils iproute2 python3 util-linux"
 )
 
