@@ -81,6 +81,7 @@ class Requests {
   Index any(const Queue& queue) const;
 
   Request& operator[](Index index) { return requests_[index]; }
+  const Request& operator[](Index index) const { return requests_[index]; }
   std::size_t size() const { return requests_.in_use(); }
 
  private:
