@@ -19,13 +19,15 @@ import guest
 import harness
 import lab
 import loss
+import many
 import matrix
+import parameters
 import refusals
 import runner
 import slow
 
 # conformance first: its probe needs the port that UCM's daemon takes in the same namespace.
-CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow)
+CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many, parameters)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.",
