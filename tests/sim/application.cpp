@@ -8,8 +8,8 @@ namespace ucm::sim {
 namespace {
 
 // What a request, an accept or a disconnect may take at most: sixteen sends, as far apart as an older Linux peer spaces
-// them, and as any peer may once somebody has asked for patience.
-constexpr TimeNs kLongest = 16 * 6400 * kNanosecondsPerMillisecond;
+// them, and as any peer may once somebody has asked for patience. Linux' timers are late by up to 256 ms at such times.
+constexpr TimeNs kLongest = 16 * (6400 + 256) * kNanosecondsPerMillisecond;
 constexpr TimeNs kLongestWithMra = 16 * (65536 + 2048 + 2048 + 1024) * kNanosecondsPerMillisecond;
 // A corrupted message can ask a Linux peer for twice 2^23 ms between two sends.
 constexpr TimeNs kLongestWhenCorrupted = 16 * (TimeNs{2} << 23) * kNanosecondsPerMillisecond * 2;
