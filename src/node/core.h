@@ -58,7 +58,6 @@ class Core {
   std::vector<Node::Count> counters() const;
   std::vector<Node::Count> held() const;
   const PacketCounters& packet_counters() const { return counters_; }
-  const cm::Counters& cm_counters() const { return engine_.counters(); }
 
  private:
   using Call = Result<void> (Core::*)(TimeNs now, RdmaId& id, const ipc::CmCommand& command);

@@ -134,6 +134,16 @@ class CmTest : public testing::Test {
     m.service_timeout = service_timeout;
     return m;
   }
+  // The sender of the REQ with this comm ID takes it back; it tells its GUID for want of ours.
+  static wire::Rej withdrawal(std::uint32_t comm_id, std::uint64_t guid = kPeerGuid) {
+    wire::Rej m;
+    m.local_comm_id = comm_id;
+    m.message = wire::MessageKind::kOther;
+    m.reason = wire::RejReason::kTimeout;
+    m.ari_length = 8;
+    store_be64(m.ari.data(), guid);
+    return m;
+  }
   wire::Rej rej(wire::MessageKind kind, wire::RejReason reason = wire::RejReason::kConsumerDefined) const {
     auto m = answer<wire::Rej>();
     m.message = kind;

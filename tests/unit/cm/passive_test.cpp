@@ -240,13 +240,7 @@ TEST_F(Passive, AcceptWithTooMuchPrivateDataFailsAndRejects) {  // Field case 5.
 
 TEST_F(Passive, WithdrawnRequestIsNotReportedAndAcceptFails) {  // Field case 1.07
   request();
-  wire::Rej m;
-  m.local_comm_id = kPeerCommId;
-  m.message = wire::MessageKind::kOther;
-  m.reason = wire::RejReason::kTimeout;
-  m.ari_length = 8;
-  store_be64(m.ari.data(), kPeerGuid);
-  deliver(m);
+  deliver(withdrawal(kPeerCommId));
   expect_silence();
   EXPECT_EQ(engine.counters().withdrawn, 1u);
   const auto result = engine.accept(now, id, accept_params());
@@ -263,13 +257,7 @@ TEST_F(Passive, RequestWithdrawnBeforeItsEventIsReadIsReportedAndAcceptFailsOrIs
     m.local_comm_id = i;
     m.local_qpn = 1000 + i;
     deliver(m);
-    wire::Rej withdrawal;
-    withdrawal.local_comm_id = i;
-    withdrawal.message = wire::MessageKind::kOther;
-    withdrawal.reason = wire::RejReason::kTimeout;
-    withdrawal.ari_length = 8;
-    store_be64(withdrawal.ari.data(), kPeerGuid);
-    deliver(withdrawal);
+    deliver(withdrawal(i));
   }
   const auto reported = events();
   EXPECT_EQ(reported.size(), kDeliveredMax);  // the last one still waited
@@ -284,13 +272,7 @@ TEST_F(Passive, RequestWithdrawnBeforeItsEventIsReadIsReportedAndAcceptFailsOrIs
 
 TEST_F(Passive, WithdrawalAfterAcceptIsReported) {  // Field case 1.06
   reach(State::kRepSent, false);
-  wire::Rej m;
-  m.local_comm_id = kPeerCommId;
-  m.message = wire::MessageKind::kOther;
-  m.reason = wire::RejReason::kTimeout;
-  m.ari_length = 8;
-  store_be64(m.ari.data(), kPeerGuid);
-  deliver(m);
+  deliver(withdrawal(kPeerCommId));
   const auto e = event();
   EXPECT_EQ(e.type, EventType::kRejected);
   EXPECT_EQ(e.status, 4);
@@ -298,13 +280,7 @@ TEST_F(Passive, WithdrawalAfterAcceptIsReported) {  // Field case 1.06
 
 TEST_F(Passive, WithdrawalOfSomeoneElsesRequestIsIgnored) {
   request();
-  wire::Rej m;
-  m.local_comm_id = kPeerCommId;
-  m.message = wire::MessageKind::kOther;
-  m.reason = wire::RejReason::kTimeout;
-  m.ari_length = 8;
-  store_be64(m.ari.data(), kPeerGuid + 1);
-  deliver(m);
+  deliver(withdrawal(kPeerCommId, kPeerGuid + 1));
   EXPECT_EQ(state(), State::kReqReceived);
 }
 

@@ -166,15 +166,7 @@ class Queueing : public CmTest {
     m.local_qpn = number;
     deliver(m, from(host));
   }
-  void withdraw(std::uint32_t host, std::uint32_t number) {
-    wire::Rej m;
-    m.local_comm_id = number;
-    m.message = wire::MessageKind::kOther;
-    m.reason = wire::RejReason::kTimeout;
-    m.ari_length = 8;
-    store_be64(m.ari.data(), kPeerGuid);
-    deliver(m, from(host));
-  }
+  void withdraw(std::uint32_t host, std::uint32_t number) { deliver(withdrawal(number), from(host)); }
   // Reads the next request as an application does; 0 when there is none.
   std::uint32_t read() {
     const auto e = engine.poll_event();
