@@ -1,5 +1,5 @@
 // Prints the tables of docs/recovery.md: what loss costs, by who is at which end and by when UCM repeats.
-//   sim_recovery [--update=docs/recovery.md]
+//   sim_recovery [--update=docs/recovery.md | --check=docs/recovery.md]
 #include <algorithm>
 #include <cstdio>
 #include <deque>

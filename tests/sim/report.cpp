@@ -33,6 +33,24 @@ TimeNs mean(const std::vector<TimeNs>& times) {
   return std::accumulate(times.begin(), times.end(), TimeNs{0}) / static_cast<TimeNs>(times.size());
 }
 
+namespace {
+
+// Line by line: what it was, and what it would be.
+void print_differences(const std::string& before, const std::string& after) {
+  std::istringstream lines_before(before), lines_after(after);
+  std::string old_line, new_line;
+  while (true) {
+    const bool had = static_cast<bool>(std::getline(lines_before, old_line));
+    const bool has = static_cast<bool>(std::getline(lines_after, new_line));
+    if (!had && !has) return;
+    if (had && has && old_line == new_line) continue;
+    if (had) std::cerr << "- " << old_line << "\n";
+    if (has) std::cerr << "+ " << new_line << "\n";
+  }
+}
+
+}  // namespace
+
 void Report::header(const std::vector<std::string>& columns) {
   row(columns);
   text_ += "|";
@@ -47,13 +65,14 @@ void Report::row(const std::vector<std::string>& cells) {
 }
 
 int Report::publish(int argc, char** argv) const {
-  constexpr std::string_view kOption = "--update=";
+  constexpr std::string_view kUpdate = "--update=", kCheck = "--check=";
   const std::string_view argument = argc > 1 ? argv[1] : "";
-  if (!argument.starts_with(kOption)) {
+  const bool updates = argument.starts_with(kUpdate);
+  if (!updates && !argument.starts_with(kCheck)) {
     std::cout << text_;
     return 0;
   }
-  const std::string path(argument.substr(kOption.size()));
+  const std::string path(argument.substr((updates ? kUpdate : kCheck).size()));
   std::stringstream before;
   before << std::ifstream(path).rdbuf();
   const std::string content = before.str();
@@ -63,9 +82,13 @@ int Report::publish(int argc, char** argv) const {
     std::cerr << path << " has no line that begins with <!-- printed by\n";
     return 1;
   }
-  std::ofstream out(path);
-  out << content.substr(0, line_end + 1) << "\n" << text_.substr(0, text_.find_last_not_of('\n') + 1) << "\n";
-  return out ? 0 : 1;
+  const std::string now =
+      content.substr(0, line_end + 1) + "\n" + text_.substr(0, text_.find_last_not_of('\n') + 1) + "\n";
+  if (updates) return std::ofstream(path) << now ? 0 : 1;
+  if (now == content) return 0;
+  std::cerr << path << " is not what it would be today; " << argv[0] << " " << kUpdate << path << " writes it anew:\n";
+  print_differences(content, now);
+  return 1;
 }
 
 }  // namespace ucm::sim

@@ -22,8 +22,8 @@ class Report {
   void row(const std::vector<std::string>& cells);
   void end_table() { text_ += "\n"; }
 
-  // With --update=FILE, writes it there behind the line that begins with "<!-- printed by", else to standard output.
-  // Returns what main() is to return.
+  // With --update=FILE, writes it there behind the line that begins with "<!-- printed by"; with --check=FILE, fails
+  // unless it is there already; else to standard output. Returns what main() is to return.
   int publish(int argc, char** argv) const;
 
  private:

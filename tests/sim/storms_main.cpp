@@ -1,5 +1,5 @@
 // Prints the table of docs/storms.md: storms with UCM on all hosts, and with Linux on all.
-//   sim_storms [--update=docs/storms.md]
+//   sim_storms [--update=docs/storms.md | --check=docs/storms.md]
 #include <cstdio>
 #include <functional>
 
