@@ -1,8 +1,9 @@
-// The layout that compiled programs rely on (x86-64 and other LP64 machines), checked against the headers this library
-// is built with. Programs reach these members without calling a function of ours.
+// The layout that compiled programs rely on (x86-64, arm64 and other LP64 machines), checked against the headers this
+// library is built with. Programs reach these members without calling a function of ours.
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include <cstddef>
 
@@ -12,6 +13,9 @@ namespace ucm::abi::verbs::layout {
 inline constexpr std::size_t kProviderOps = 664;
 
 static_assert(sizeof(void*) == 8, "the layouts below are those of LP64 machines");
+
+// What lies behind a mutex lies by so much farther than on x86-64: 8 on arm64.
+inline constexpr std::size_t kMutexGrowth = sizeof(pthread_mutex_t) - 40;
 
 #define UCM_SIZE(type, size) static_assert(sizeof(type) == (size))
 #define UCM_OFFSET(type, member, offset) static_assert(offsetof(type, member) == (offset))
@@ -24,7 +28,7 @@ UCM_OFFSET(ibv_device, dev_name, 88);
 UCM_OFFSET(ibv_device, dev_path, 152);
 UCM_OFFSET(ibv_device, ibdev_path, 408);
 
-UCM_SIZE(ibv_context, 328);
+UCM_SIZE(ibv_context, 328 + kMutexGrowth);
 UCM_OFFSET(ibv_context, ops.alloc_mw, 64);
 UCM_OFFSET(ibv_context, ops.bind_mw, 72);
 UCM_OFFSET(ibv_context, ops.dealloc_mw, 80);
@@ -37,7 +41,7 @@ UCM_OFFSET(ibv_context, cmd_fd, 264);
 UCM_OFFSET(ibv_context, async_fd, 268);
 UCM_OFFSET(ibv_context, num_comp_vectors, 272);
 UCM_OFFSET(ibv_context, mutex, 280);
-UCM_OFFSET(ibv_context, abi_compat, 320);
+UCM_OFFSET(ibv_context, abi_compat, 320 + kMutexGrowth);
 
 // Grows at its front, so what counts is the distance from the ibv_context at its end.
 UCM_OFFSET(verbs_context, context, sizeof(verbs_context) - sizeof(ibv_context));
@@ -53,27 +57,27 @@ UCM_SIZE(ibv_comp_channel, 16);
 UCM_OFFSET(ibv_comp_channel, fd, 8);
 UCM_OFFSET(ibv_comp_channel, refcnt, 12);
 
-UCM_SIZE(ibv_cq, 128);
+UCM_SIZE(ibv_cq, 128 + kMutexGrowth);
 UCM_OFFSET(ibv_cq, cqe, 28);
 UCM_OFFSET(ibv_cq, mutex, 32);
-UCM_OFFSET(ibv_cq, comp_events_completed, 120);
-UCM_SIZE(ibv_cq_ex, 288);
-UCM_OFFSET(ibv_cq_ex, comp_mask, 128);
-UCM_OFFSET(ibv_cq_ex, status, 132);
-UCM_OFFSET(ibv_cq_ex, start_poll, 144);
-UCM_OFFSET(ibv_cq_ex, read_completion_wallclock_ns, 280);
+UCM_OFFSET(ibv_cq, comp_events_completed, 120 + kMutexGrowth);
+UCM_SIZE(ibv_cq_ex, 288 + kMutexGrowth);
+UCM_OFFSET(ibv_cq_ex, comp_mask, 128 + kMutexGrowth);
+UCM_OFFSET(ibv_cq_ex, status, 132 + kMutexGrowth);
+UCM_OFFSET(ibv_cq_ex, start_poll, 144 + kMutexGrowth);
+UCM_OFFSET(ibv_cq_ex, read_completion_wallclock_ns, 280 + kMutexGrowth);
 
-UCM_SIZE(ibv_qp, 160);
+UCM_SIZE(ibv_qp, 160 + kMutexGrowth);
 UCM_OFFSET(ibv_qp, qp_num, 52);
 UCM_OFFSET(ibv_qp, state, 56);
-UCM_OFFSET(ibv_qp, events_completed, 152);
-UCM_OFFSET(ibv_qp_ex, comp_mask, 160);
-UCM_OFFSET(ibv_qp_ex, wr_atomic_cmp_swp, 184);
-UCM_OFFSET(ibv_qp_ex, wr_start, 320);
-UCM_OFFSET(ibv_qp_ex, wr_atomic_write, 344);
+UCM_OFFSET(ibv_qp, events_completed, 152 + kMutexGrowth);
+UCM_OFFSET(ibv_qp_ex, comp_mask, 160 + kMutexGrowth);
+UCM_OFFSET(ibv_qp_ex, wr_atomic_cmp_swp, 184 + kMutexGrowth);
+UCM_OFFSET(ibv_qp_ex, wr_start, 320 + kMutexGrowth);
+UCM_OFFSET(ibv_qp_ex, wr_atomic_write, 344 + kMutexGrowth);
 
-UCM_SIZE(ibv_srq, 128);
-UCM_OFFSET(ibv_srq, events_completed, 120);
+UCM_SIZE(ibv_srq, 128 + kMutexGrowth);
+UCM_OFFSET(ibv_srq, events_completed, 120 + kMutexGrowth);
 UCM_SIZE(ibv_mr, 48);
 UCM_OFFSET(ibv_mr, lkey, 36);
 UCM_OFFSET(ibv_mr, rkey, 40);
