@@ -117,11 +117,14 @@ Result<std::uint16_t> probe_ipv4_identification() {
   if (!fd.valid() || !set_option(fd.get(), SOL_SOCKET, SO_TIMESTAMPING, stamp)) {
     return fail(ENOTSUP, std::string("no transmit time stamps: ") + std::strerror(errno));
   }
-  SocketAddress address;
-  const socklen_t length = to_socket_address(wire::IpAddress::ipv4(INADDR_LOOPBACK), wire::kRoceUdpPort, 0, address);
+  // To itself, where the filter drops them.
+  sockaddr_in self{};
+  socklen_t length = sizeof self;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&self), &length);
+  self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::uint16_t identification = 0;
   for (int probe = 0; probe < kProbes && identification == 0; ++probe) {
-    if (sendto(fd.get(), nullptr, 0, 0, &address.generic, length) != 0) {
+    if (sendto(fd.get(), nullptr, 0, 0, reinterpret_cast<const sockaddr*>(&self), length) != 0) {
       return fail(ENOTSUP, std::string("cannot send to 127.0.0.1: ") + std::strerror(errno));
     }
     std::array<std::uint8_t, kFrameBytes> frame{};
