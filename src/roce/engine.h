@@ -1,5 +1,5 @@
 // The software RoCEv2 device of one process as an engine: protection domains, memory regions, completion queues,
-// shared receive queues, address handles and RC and UD queue pairs. No I/O, clock, thread or verbs header.
+// shared receive queues, address handles and RC, UC and UD queue pairs. No I/O, clock, thread or verbs header.
 //
 // After any call that takes `now`, drain poll_packet() and poll_event() until they return nothing, and ask
 // next_deadline() again. Not thread-safe: the caller holds one lock around every call. The engine reads and writes the
@@ -45,7 +45,7 @@ inline constexpr std::uint32_t kAccessRemoteWrite = 2;
 inline constexpr std::uint32_t kAccessRemoteRead = 4;
 inline constexpr std::uint32_t kAccessRemoteAtomic = 8;
 
-enum class QpType : std::uint8_t { kRc, kUd };
+enum class QpType : std::uint8_t { kRc, kUc, kUd };
 // The order is that of ibv_qp_state.
 enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 
@@ -234,12 +234,12 @@ struct Counters {
   std::uint64_t icrc_solved_ids = 0;
   std::uint64_t malformed = 0;     // short packets, unknown opcodes, bad lengths
   std::uint64_t unknown_qp = 0;    // no such QP, wrong state or type
-  std::uint64_t wrong_source = 0;  // RC packets not from the QP's peer
+  std::uint64_t wrong_source = 0;  // packets of a connected QP not from its peer
   std::uint64_t pkey_violations = 0;
   std::uint64_t qkey_violations = 0;
   std::uint64_t duplicates = 0;
   std::uint64_t out_of_sequence = 0;
-  std::uint64_t no_receive = 0;  // RNR NAK sent, or a UD message dropped
+  std::uint64_t no_receive = 0;  // RNR NAK sent, or a UC or UD message dropped
   std::uint64_t access_errors = 0;
   std::uint64_t datagrams_too_long = 0;  // for the port: completed, not sent
 };

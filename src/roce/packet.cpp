@@ -42,6 +42,10 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   set(Opcode::kUdSendOnly, {.kind = PacketKind::kDatagram, .first = true, .last = true, .headers = kHasDeth});
   set(Opcode::kUdSendOnlyImm,
       {.kind = PacketKind::kDatagram, .first = true, .last = true, .headers = kHasDeth | kHasImmediate});
+  for (auto opcode = static_cast<std::uint8_t>(Opcode::kRcSendFirst);
+       opcode <= static_cast<std::uint8_t>(Opcode::kRcWriteOnlyImm); ++opcode) {
+    set(in_service(wire::Service::kUc, static_cast<Opcode>(opcode)), table[opcode]);
+  }
   return table;
 }
 constexpr std::array<OpcodeTraits, 256> kTraits = make_traits();

@@ -13,7 +13,7 @@ namespace ucm::roce {
 
 enum class PacketKind : std::uint8_t {
   kUnknown,
-  // RC requests
+  // RC requests, of which UC has the first two
   kSend,
   kWrite,
   kReadRequest,
@@ -43,7 +43,7 @@ struct OpcodeTraits {
   bool last = false;   // ends a message
   std::uint8_t headers = 0;
 };
-// kUnknown for what this device does not speak (UC, RD, XRC, reserved).
+// kUnknown for what this device does not speak (RD, XRC, reserved).
 OpcodeTraits traits_of(wire::Opcode opcode);
 
 struct Packet {

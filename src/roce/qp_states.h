@@ -17,32 +17,49 @@ struct Transition {
   QpState from;
   QpState to;
   TransitionMasks rc;
+  TransitionMasks uc;
   TransitionMasks ud;
+
+  constexpr const TransitionMasks& of(QpType type) const {
+    return type == QpType::kRc ? rc : type == QpType::kUc ? uc : ud;
+  }
 };
 
 // Every state may also go to RESET and to ERR, with no attributes. P_Key index and port are not held by this device.
 // The path MTU of a UD QP is the port's, which its owner tells.
 inline constexpr std::array kTransitions = {
-    Transition{QpState::kReset, QpState::kInit, {.required = kQpAccess}, {.required = kQpQkey}},
-    Transition{QpState::kInit, QpState::kInit, {.optional = kQpAccess}, {.optional = kQpQkey}},
+    Transition{
+        QpState::kReset, QpState::kInit, {.required = kQpAccess}, {.required = kQpAccess}, {.required = kQpQkey}},
+    Transition{QpState::kInit, QpState::kInit, {.optional = kQpAccess}, {.optional = kQpAccess}, {.optional = kQpQkey}},
     Transition{QpState::kInit,
                QpState::kRtr,
                {.required = kQpAddress | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
                 .optional = kQpAccess},
+               {.required = kQpAddress | kQpPathMtu | kQpDestQpn | kQpRqPsn, .optional = kQpAccess},
                {.optional = kQpQkey | kQpPathMtu}},
     Transition{QpState::kRtr,
                QpState::kRts,
                {.required = kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpSqPsn | kQpMaxRdAtomic,
                 .optional = kQpAccess | kQpMinRnrTimer},
+               {.required = kQpSqPsn, .optional = kQpAccess},
                {.required = kQpSqPsn, .optional = kQpQkey}},
-    Transition{QpState::kRts, QpState::kRts, {.optional = kQpAccess | kQpMinRnrTimer}, {.optional = kQpQkey}},
-    Transition{QpState::kRts, QpState::kSqd, {}, {}},
+    Transition{QpState::kRts,
+               QpState::kRts,
+               {.optional = kQpAccess | kQpMinRnrTimer},
+               {.optional = kQpAccess},
+               {.optional = kQpQkey}},
+    Transition{QpState::kRts, QpState::kSqd, {}, {}, {}},
     Transition{QpState::kSqd,
                QpState::kSqd,
                {.optional = kQpAccess | kQpMinRnrTimer | kQpTimeout | kQpRetryCount | kQpRnrRetry},
+               {.optional = kQpAccess},
                {.optional = kQpQkey}},
-    Transition{QpState::kSqd, QpState::kRts, {.optional = kQpAccess | kQpMinRnrTimer}, {.optional = kQpQkey}},
-    Transition{QpState::kSqe, QpState::kRts, {}, {.optional = kQpQkey}},
+    Transition{QpState::kSqd,
+               QpState::kRts,
+               {.optional = kQpAccess | kQpMinRnrTimer},
+               {.optional = kQpAccess},
+               {.optional = kQpQkey}},
+    Transition{QpState::kSqe, QpState::kRts, {}, {.optional = kQpAccess}, {.optional = kQpQkey}},
 };
 
 // Whether a QP of `type` may go from `from` to `to` setting exactly the attributes in `mask` (kQpState itself aside).
@@ -51,7 +68,7 @@ constexpr bool transition_is_legal(QpType type, QpState from, QpState to, std::u
   if (to == QpState::kReset || to == QpState::kErr) return mask == 0;
   for (const Transition& transition : kTransitions) {
     if (transition.from != from || transition.to != to) continue;
-    const TransitionMasks& masks = type == QpType::kRc ? transition.rc : transition.ud;
+    const TransitionMasks& masks = transition.of(type);
     return (mask & masks.required) == masks.required && (mask & ~(masks.required | masks.optional)) == 0;
   }
   return false;

@@ -60,6 +60,17 @@ QpAttributes QueuePair::initial_attributes() const {
   return attributes;
 }
 
+wire::Service QueuePair::service() const {
+  switch (params_.type) {
+    case QpType::kUc:
+      return wire::Service::kUc;
+    case QpType::kUd:
+      return wire::Service::kUd;
+    default:
+      return wire::Service::kRc;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------ states
 
 Result<void> QueuePair::check_values(const QpAttributes& attributes, std::uint32_t mask) const {
@@ -236,7 +247,7 @@ void QueuePair::flush_receives() {
 
 // ------------------------------------------------------------------------------------------------ packets
 
-// Linux: an RC QP hears only its peer.
+// Linux: a connected QP hears only its peer.
 bool QueuePair::accepts_from(const wire::DatagramInfo& info) const {
   return info.source.is_same_host(attributes_.address.remote) &&
          info.destination.is_same_host(attributes_.address.local);
@@ -244,15 +255,16 @@ bool QueuePair::accepts_from(const wire::DatagramInfo& info) const {
 
 void QueuePair::on_packet(TimeNs now, const wire::DatagramInfo& info, const Packet& packet) {
   const PacketKind kind = packet.traits.kind;
-  if ((kind == PacketKind::kDatagram) != (params_.type == QpType::kUd)) {
+  if (wire::service_of(packet.bth.opcode) != service()) {
     ++core_.counters.unknown_qp;
     return;
   }
+  // The send queue's trouble does not keep an unreliable QP from receiving.
+  const bool listens = receives(state()) || state() == QpState::kSqe;
   if (kind == PacketKind::kDatagram) {
-    const bool open = receives(state()) || state() == QpState::kSqe;
-    return open ? datagrams_.on_packet(info, packet) : void(++core_.counters.unknown_qp);
+    return listens ? datagrams_.on_packet(info, packet) : void(++core_.counters.unknown_qp);
   }
-  const bool open = is_response(kind) ? sends(state()) : receives(state()) || state() == QpState::kErr;
+  const bool open = is_response(kind) ? sends(state()) : listens || (reliable() && state() == QpState::kErr);
   if (!open) {
     ++core_.counters.unknown_qp;
     return;
@@ -263,6 +275,8 @@ void QueuePair::on_packet(TimeNs now, const wire::DatagramInfo& info, const Pack
   }
   if (is_response(kind)) {
     requester_.on_response(now, packet);
+  } else if (!reliable()) {
+    responder_.on_unreliable_request(packet);
   } else if (state() == QpState::kErr) {
     responder_.on_late_request(packet);
   } else {

@@ -1,5 +1,5 @@
-// One queue pair: its state machine, its queues, and what sends and receives for it. Requester and Responder (RC) and
-// Datagrams (UD) do the work; this class is what they share.
+// One queue pair: its state machine, its queues, and what sends and receives for it. Requester and Responder (RC, UC)
+// and Datagrams (UD) do the work; this class is what they share.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class QueuePair {
 
   // --- what the engine calls; after each call has_output() and next_deadline() may have changed
   Result<void> modify(const QpAttributes& attributes, std::uint32_t mask);
-  // `destination` is the address behind request.ah; null when there is none. RC ignores it.
+  // `destination` is the address behind request.ah; null when there is none. Only UD needs it.
   Result<void> post_send(const SendRequest& request, const AddressVector* destination);
   Result<void> post_recv(const RecvRequest& request);
   // The packet is addressed to this QP, and its ICRC and P_Key are right.
@@ -51,6 +51,9 @@ class QueuePair {
   const QpParams& params() const { return params_; }
   const QpAttributes& attributes() const { return attributes_; }
   QpState state() const { return attributes_.state; }
+  // Whether the peer acknowledges.
+  bool reliable() const { return params_.type == QpType::kRc; }
+  wire::Service service() const;
   std::uint32_t mtu() const { return 128u << attributes_.path_mtu; }
   SendQueue& send_queue() { return send_queue_; }
   const SendQueue& send_queue() const { return send_queue_; }
@@ -67,7 +70,7 @@ class QueuePair {
   void flush_sends(std::uint64_t failed, CompletionStatus status);
   // To ERR: flushes both queues in order. The queues' own errors have been completed before.
   void enter_error();
-  // A UD send failed locally: only the send queue stops.
+  // A UC or UD send failed locally: only the send queue stops.
   void enter_send_error() { attributes_.state = QpState::kSqe; }
 
  private:

@@ -164,9 +164,14 @@ std::size_t Requester::build_packet(TimeNs now, MutableBytes out) {
     }
     const std::uint32_t psn = cursor_psn_;
     const bool repeated = psn != unsent_psn_;
-    const bool asks = asks_acknowledgement(send);
+    const bool asks = qp_.reliable() && asks_acknowledgement(send);
     const std::size_t size = returns_data(send) ? build_request(send, out) : build_data(send, asks, out);
     if (size == 0) return 0;
+    if (!qp_.reliable()) {
+      unacknowledged_psn_ = cursor_psn_;
+      complete_acknowledged();
+      return size;
+    }
     if (repeated) ++core_.counters.packets_retransmitted;
     note_sent(now, psn, asks && !repeated);
     return size;
@@ -213,7 +218,8 @@ std::size_t Requester::build_data(Send& send, bool asks, MutableBytes out) {
   const bool last = cursor_packet_ + 1 == send.packet_count;
   const DataOpcodes opcodes = opcodes_of(send.opcode);
   PacketWriter writer(out);
-  writer.add(wire::Bth{.opcode = first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle),
+  const wire::Opcode opcode = first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle);
+  writer.add(wire::Bth{.opcode = wire::in_service(qp_.service(), opcode),
                        .solicited_event = last && send.solicited,
                        .pad_count = pad_of(size),
                        .destination_qpn = qp_.attributes().dest_qpn,
@@ -430,6 +436,10 @@ void Requester::go_back_once() {
 
 void Requester::fail_oldest(CompletionStatus status) {
   qp_.flush_sends(qp_.send_queue().sends().begin_index(), status);
+  if (!qp_.reliable()) {
+    reset();  // the cursor is beyond what was flushed
+    return qp_.enter_send_error();
+  }
   qp_.enter_error();
 }
 

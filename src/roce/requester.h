@@ -1,5 +1,6 @@
-// The sending half of an RC queue pair: turns posted sends into packets, within a window, and takes the responses.
-// Loss is repaired by going back to the oldest unacknowledged PSN. IBTA 9.7.
+// The sending half of a connected queue pair: turns posted sends into packets, within a window, and takes the
+// responses. Loss is repaired by going back to the oldest unacknowledged PSN. IBTA 9.7. A packet of UC is done with
+// when it leaves: no window, no response, no timer. IBTA 9.8.2.
 #pragma once
 
 #include <cstdint>

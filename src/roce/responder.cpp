@@ -64,9 +64,50 @@ void Responder::on_request(const Packet& packet) {
   const Verdict verdict = execute(packet);
   if (verdict != Verdict::kAccepted) return refuse(verdict);
   accept(packet);
-  if (qp_.state() == QpState::kRtr && !established_) {
-    established_ = true;
-    core_.raise(EventType::kQpEstablished, qp_.params().user);  // IBTA 11.6.3.2: communication established
+  note_established();
+}
+
+// IBTA 11.6.3.2: communication established.
+void Responder::note_established() {
+  if (qp_.state() != QpState::kRtr || established_) return;
+  established_ = true;
+  core_.raise(EventType::kQpEstablished, qp_.params().user);
+}
+
+// Whatever PSN comes is the one expected from then on. A message that misses a packet is over; the receive that it had
+// begun to fill serves the next one.
+void Responder::on_unreliable_request(const Packet& packet) {
+  const bool next = packet.bth.psn == expected_psn_;
+  expected_psn_ = psn_add(packet.bth.psn, 1);
+  if (!next) ++core_.counters.out_of_sequence;
+  if (packet.traits.first) {
+    message_ = Message::kNone;
+    received_ = 0;
+  } else if (!next || message_ == Message::kNone) {
+    message_ = Message::kNone;
+    return;
+  }
+  const Verdict verdict = execute(packet);
+  if (verdict != Verdict::kAccepted) return drop_message(verdict);
+  note_established();
+}
+
+void Responder::drop_message(Verdict verdict) {
+  message_ = Message::kNone;
+  switch (verdict) {
+    case Verdict::kNotReady:
+    case Verdict::kReceiveTooShort:
+      ++core_.counters.no_receive;
+      return;
+    case Verdict::kAccessViolation:
+      ++core_.counters.access_errors;
+      return;
+    case Verdict::kReceiveBroken:  // the application's own fault
+      fail_receive(CompletionStatus::kLocalProtection);
+      return qp_.enter_error();
+    default:
+      ++core_.counters.malformed;
+      return;
   }
 }
 
@@ -286,14 +327,15 @@ void Responder::accept(const Packet& packet) {
   if (packet.bth.ack_request) push_acknowledgement(packet.bth.psn, wire::kSyndromeAck);
 }
 
+void Responder::fail_receive(CompletionStatus status) {
+  receiving_ = false;
+  qp_.complete_receive({.wr_id = receive_.wr_id, .status = status, .opcode = CompletionOpcode::kRecv}, false);
+}
+
 void Responder::refuse(Verdict verdict) {
   const auto fail_with = [this](std::uint8_t syndrome) {
     push_acknowledgement(expected_psn_, syndrome);
     qp_.enter_error();
-  };
-  const auto fail_receive = [this](CompletionStatus status) {
-    receiving_ = false;
-    qp_.complete_receive({.wr_id = receive_.wr_id, .status = status, .opcode = CompletionOpcode::kRecv}, false);
   };
   switch (verdict) {
     case Verdict::kAccepted:
@@ -398,10 +440,7 @@ std::size_t Responder::build_read(Response& response, MutableBytes out) {
 }
 
 void Responder::flush() {
-  if (!receiving_) return;
-  receiving_ = false;
-  qp_.complete_receive(
-      {.wr_id = receive_.wr_id, .status = CompletionStatus::kFlushed, .opcode = CompletionOpcode::kRecv}, false);
+  if (receiving_) fail_receive(CompletionStatus::kFlushed);
 }
 
 void Responder::drop_reads() {

@@ -1,5 +1,5 @@
-// The receiving half of an RC queue pair: executes the peer's requests in PSN order, exactly once, and owes responses.
-// IBTA 9.7.
+// The receiving half of a connected queue pair: executes the peer's requests in PSN order, exactly once, and owes
+// responses. IBTA 9.7. Of UC it executes the messages that arrive whole, and owes nothing. IBTA 9.8.2.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ class Responder {
   void reset();
 
   void on_request(const Packet& packet);
+  // Of UC: what was lost or cannot be executed costs its message and nothing else.
+  void on_unreliable_request(const Packet& packet);
   // The QP is in ERR: nothing is executed any more, but a peer that did not hear that its request had succeeded is
   // told again. Without this, losing the last acknowledgement before a disconnect would fail the peer's request.
   void on_late_request(const Packet& packet);
@@ -78,6 +80,9 @@ class Responder {
   bool fits_message(const Packet& packet, Message message) const;
   void accept(const Packet& packet);
   void refuse(Verdict verdict);
+  void drop_message(Verdict verdict);
+  void fail_receive(CompletionStatus status);
+  void note_established();
   bool begin_receive();
   void finish_receive(const Packet& packet, Completion completion);
   Verdict check_read(const Packet& packet) const;

@@ -8,7 +8,17 @@ namespace {
 constexpr std::uint32_t kAtomicSize = 8;
 
 bool type_supports(QpType type, SendOpcode opcode) {
-  return type == QpType::kRc || opcode == SendOpcode::kSend || opcode == SendOpcode::kSendImm;
+  switch (opcode) {
+    case SendOpcode::kSend:
+    case SendOpcode::kSendImm:
+      return true;
+    case SendOpcode::kWrite:
+    case SendOpcode::kWriteImm:
+    case SendOpcode::kLocalInvalidate:
+      return type != QpType::kUd;
+    default:
+      return type == QpType::kRc;
+  }
 }
 
 void copy_inline(const SendRequest& request, std::vector<std::uint8_t>& out) {
@@ -21,7 +31,7 @@ void copy_inline(const SendRequest& request, std::vector<std::uint8_t>& out) {
 }  // namespace
 
 Result<std::uint32_t> SendQueue::check(QpType type, const SendRequest& request, std::uint32_t length_max) const {
-  if (!type_supports(type, request.opcode)) return fail(EINVAL, "a UD queue pair only sends datagrams");
+  if (!type_supports(type, request.opcode)) return fail(EINVAL, "a queue pair of this type does not do that");
   if (request.sges.size() > capacity_.send_sge_max) {
     return fail(EINVAL, "a send has more gather elements than the queue pair allows");
   }

@@ -38,6 +38,19 @@ enum class Opcode : std::uint8_t {
   kUdSendOnlyImm = 0x65,
 };
 
+// The transport service that an opcode belongs to: its top three bits. The other five mean the same in each.
+// IBTA 9.2.1.
+enum class Service : std::uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60 };
+inline constexpr std::uint8_t kServiceMask = 0xE0;
+
+constexpr Service service_of(Opcode opcode) {
+  return static_cast<Service>(static_cast<std::uint8_t>(opcode) & kServiceMask);
+}
+// What an opcode of RC is called in `service`.
+constexpr Opcode in_service(Service service, Opcode rc) {
+  return static_cast<Opcode>(static_cast<std::uint8_t>(service) | static_cast<std::uint8_t>(rc));
+}
+
 inline constexpr std::uint32_t kMask24 = 0xFFFFFF;
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 

@@ -1,5 +1,5 @@
-// A peer under the fuzzer's control talks to an engine with an RC and a UD queue pair at work. Every packet gets a
-// right ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan watches the
+// A peer under the fuzzer's control talks to an engine with an RC, a UC and a UD queue pair at work. Every packet gets
+// a right ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan watches the
 // rest).
 #include <algorithm>
 #include <array>
@@ -22,6 +22,7 @@ constexpr std::size_t kGuardSize = 512;
 constexpr std::uint8_t kGuard = 0x5A;
 constexpr Qpn kRcQpn = 0x11;
 constexpr Qpn kUdQpn = 0x12;
+constexpr Qpn kUcQpn = 0x13;
 constexpr std::uint32_t kFirstPsn = 0xFFFFFE;
 constexpr std::uint32_t kQkey = 1;
 constexpr std::uint32_t kAllAccess = 15;
@@ -56,6 +57,7 @@ class Victim {
         {.pd = pd_, .address = bytes() + kGuardSize, .length = kRegionSize, .iova = kIova, .access = kAllAccess});
     create(kRcQpn, QpType::kRc);
     create(kUdQpn, QpType::kUd);
+    create(kUcQpn, QpType::kUc);
     ah_ = *engine_.create_ah(pd_, kAddress);
     connect();
   }
@@ -127,6 +129,9 @@ class Victim {
     modify(kRcQpn, QpState::kRtr,
            kQpAddress | kQpPathMtu | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer | kQpDestQpn);
     modify(kRcQpn, QpState::kRts, kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpSqPsn | kQpMaxRdAtomic);
+    modify(kUcQpn, QpState::kInit, kQpAccess);
+    modify(kUcQpn, QpState::kRtr, kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn);
+    modify(kUcQpn, QpState::kRts, kQpSqPsn);
     modify(kUdQpn, QpState::kInit, kQpQkey);
     modify(kUdQpn, QpState::kRtr, 0);
     modify(kUdQpn, QpState::kRts, kQpSqPsn);
@@ -140,7 +145,9 @@ class Victim {
     wire::Bth bth{.opcode = static_cast<wire::Opcode>(opcode % 0x68),
                   .solicited_event = (flags & 1) != 0,
                   .pad_count = static_cast<std::uint8_t>(flags >> 6),
-                  .destination_qpn = (flags & 2) != 0 ? kUdQpn : kRcQpn,
+                  .destination_qpn = (flags & 2) != 0    ? kUdQpn
+                                     : (flags & 16) != 0 ? kUcQpn
+                                                         : kRcQpn,
                   .ack_request = (flags & 4) != 0,
                   .psn = (kFirstPsn + input.byte() - 4) & wire::kMask24};
     bth.emit(buffer);
@@ -174,7 +181,10 @@ class Victim {
     const auto opcode = static_cast<SendOpcode>(input.byte() % 8);
     const bool atomic = opcode == SendOpcode::kCompareSwap || opcode == SendOpcode::kFetchAdd;
     const Sge word{kIova, 8, keys_.lkey};
-    (void)engine_.post_send(now_, (flags & 1) != 0 ? kUdQpn : kRcQpn,
+    (void)engine_.post_send(now_,
+                            (flags & 1) != 0   ? kUdQpn
+                            : (flags & 8) != 0 ? kUcQpn
+                                               : kRcQpn,
                             {.opcode = opcode,
                              .signaled = (flags & 2) != 0,
                              .fence = (flags & 4) != 0,
@@ -184,19 +194,22 @@ class Victim {
   }
 
   void post_recv(Input& input) {
-    const Qpn qpn = (input.byte() & 1) != 0 ? kUdQpn : kRcQpn;
+    const std::uint8_t choice = input.byte();
+    const Qpn qpn = (choice & 1) != 0 ? kUdQpn : (choice & 2) != 0 ? kUcQpn : kRcQpn;
     const auto list = sges(input);
     (void)engine_.post_recv(now_, qpn, {.sges = list});
   }
 
   void control(Input& input) {
     const std::uint8_t choice = input.byte();
-    const Qpn qpn = (choice & 1) != 0 ? kUdQpn : kRcQpn;
+    const bool datagrams = (choice & 1) != 0;
+    const bool unreliable = (choice & 16) != 0;
+    const Qpn qpn = datagrams ? kUdQpn : unreliable ? kUcQpn : kRcQpn;
     constexpr std::array kStates{QpState::kReset, QpState::kErr, QpState::kSqd, QpState::kRts};
     switch (choice >> 5) {
       case 0:
         (void)engine_.destroy_qp(now_, qpn);
-        return create(qpn, (choice & 1) != 0 ? QpType::kUd : QpType::kRc);
+        return create(qpn, datagrams ? QpType::kUd : unreliable ? QpType::kUc : QpType::kRc);
       case 1:
         return engine_.fail_all(now_);
       case 2:

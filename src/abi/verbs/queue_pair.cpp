@@ -12,6 +12,8 @@ std::optional<roce::QpType> type_of(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
       return roce::QpType::kRc;
+    case IBV_QPT_UC:
+      return roce::QpType::kUc;
     case IBV_QPT_UD:
       return roce::QpType::kUd;
     default:

@@ -147,16 +147,27 @@ int wr_complete(ibv_qp_ex* qp) {
 }
 
 constexpr std::uint64_t kDatagramOperations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t kOperations = kDatagramOperations | IBV_QP_EX_WITH_RDMA_WRITE |
-                                      IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-                                      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                                      IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+constexpr std::uint64_t kUnreliableOperations =
+    kDatagramOperations | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV;
+constexpr std::uint64_t kReliableOperations = kUnreliableOperations | IBV_QP_EX_WITH_RDMA_READ |
+                                              IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                              IBV_QP_EX_WITH_SEND_WITH_INV;
+
+std::uint64_t operations_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UD:
+      return kDatagramOperations;
+    case IBV_QPT_UC:
+      return kUnreliableOperations;
+    default:
+      return kReliableOperations;
+  }
+}
 
 }  // namespace
 
 bool install_batch_functions(Qp& qp, std::uint64_t send_ops_flags) {
-  const std::uint64_t possible = qp.qp_base.qp_type == IBV_QPT_UD ? kDatagramOperations : kOperations;
-  if ((send_ops_flags & ~possible) != 0) return false;
+  if ((send_ops_flags & ~operations_of(qp.qp_base.qp_type)) != 0) return false;
   qp.batch = std::make_unique<RequestBatch>();
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;

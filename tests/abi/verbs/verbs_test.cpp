@@ -92,7 +92,7 @@ TEST_F(Device, UnsupportedCallsSayEopnotsupp) {
   ibv_cq* const cq = ibv_create_cq(context_, 1, nullptr, nullptr, 0);
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
-  init.qp_type = IBV_QPT_UC;
+  init.qp_type = IBV_QPT_RAW_PACKET;
   errno = 0;
   EXPECT_EQ(ibv_create_qp(pd_, &init), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

@@ -33,6 +33,7 @@ void Pair::open(End& end, Host& host, Qpn qpn) {
   end.recv_cq = *engine.create_cq(options.completions, 200 + qpn);
   if (options.with_srq) end.srq = *engine.create_srq(end.pd, options.work_requests, 4, 300 + qpn);
   QpParams params{.qpn = qpn,
+                  .type = options.type,
                   .pd = end.pd,
                   .send_cq = end.send_cq,
                   .recv_cq = end.recv_cq,
@@ -60,19 +61,21 @@ Result<void> Pair::to_init(End& end) {
 }
 
 Result<void> Pair::to_rtr(End& end, const End& peer) {
-  return end.engine().modify_qp(
-      network.now(), end.qpn,
-      {.state = QpState::kRtr,
-       .address = {.local = end.host->address, .remote = peer.host->address},
-       .path_mtu = options.path_mtu,
-       .rq_psn = options.first_psn,
-       .max_dest_rd_atomic = options.max_dest_rd_atomic,
-       .min_rnr_timer = options.min_rnr_timer,
-       .dest_qpn = peer.qpn},
-      kQpState | kQpAddress | kQpPathMtu | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer | kQpDestQpn);
+  const std::uint32_t reliable = options.type == QpType::kRc ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0;
+  return end.engine().modify_qp(network.now(), end.qpn,
+                                {.state = QpState::kRtr,
+                                 .address = {.local = end.host->address, .remote = peer.host->address},
+                                 .path_mtu = options.path_mtu,
+                                 .rq_psn = options.first_psn,
+                                 .max_dest_rd_atomic = options.max_dest_rd_atomic,
+                                 .min_rnr_timer = options.min_rnr_timer,
+                                 .dest_qpn = peer.qpn},
+                                kQpState | kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn | reliable);
 }
 
 Result<void> Pair::to_rts(End& end) {
+  const std::uint32_t reliable =
+      options.type == QpType::kRc ? kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpMaxRdAtomic : 0;
   return end.engine().modify_qp(network.now(), end.qpn,
                                 {.state = QpState::kRts,
                                  .timeout = options.timeout,
@@ -80,7 +83,7 @@ Result<void> Pair::to_rts(End& end) {
                                  .rnr_retry = options.rnr_retry,
                                  .sq_psn = options.first_psn,
                                  .max_rd_atomic = options.max_rd_atomic},
-                                kQpState | kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpSqPsn | kQpMaxRdAtomic);
+                                kQpState | kQpSqPsn | reliable);
 }
 
 void Pair::connect() {

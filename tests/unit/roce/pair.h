@@ -1,4 +1,4 @@
-// Two hosts with a connected pair of RC queue pairs and a memory region each: what most tests start from.
+// Two hosts with a connected pair of RC or UC queue pairs and a memory region each: what most tests start from.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kAllAccess =
     kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
 
 struct PairOptions {
+  QpType type = QpType::kRc;
   std::uint8_t path_mtu = 3;  // 1024 bytes
   std::uint8_t timeout = 14;
   std::uint8_t retry_count = 7;

@@ -50,6 +50,11 @@ TEST(Transitions, NeedExactlyTheirAttributes) {
     EXPECT_EQ(legal(QpState::kRtr, QpState::kRts, kRcToRts ^ bit), bit == kQpAccess || bit == kQpMinRnrTimer) << bit;
     EXPECT_FALSE(legal(QpState::kRts, QpState::kErr, bit));
   }
+  constexpr std::uint32_t kUcToRtr = kQpAddress | kQpPathMtu | kQpDestQpn | kQpRqPsn;
+  EXPECT_TRUE(transition_is_legal(QpType::kUc, QpState::kInit, QpState::kRtr, kUcToRtr));
+  EXPECT_FALSE(transition_is_legal(QpType::kUc, QpState::kInit, QpState::kRtr, kUcToRtr | kQpMinRnrTimer));
+  EXPECT_TRUE(transition_is_legal(QpType::kUc, QpState::kRtr, QpState::kRts, kQpSqPsn));
+  EXPECT_FALSE(transition_is_legal(QpType::kUc, QpState::kRtr, QpState::kRts, kQpSqPsn | kQpTimeout));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kReset, QpState::kInit, kQpState | kQpQkey));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kInit, QpState::kRtr, kQpState));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kRtr, QpState::kRts, kQpState | kQpSqPsn));
