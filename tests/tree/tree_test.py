@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 
 # The engines decide; others touch the world. All that these may include from outside of the project:
-ENGINES = ("base", "wire", "cm", "roce")
+ENGINES = ("base", "wire", "cm", "roce", "rsocket/protocol")
 ENGINE_HEADERS = {
     "algorithm", "array", "bit", "bitset", "cerrno", "compare", "concepts", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring",
     "deque", "functional", "initializer_list", "iterator", "limits", "list", "map", "memory", "numeric", "optional",
@@ -37,7 +37,8 @@ ARROWS = {
     "daemon": {"base", "wire", "ipc", "net", "host", "node"},
     "client": {"base", "wire", "roce", "ipc", "net", "host", "daemon"},
     "rdma": {"base", "wire", "ipc", "host", "client"},
-    "abi": {"base", "wire", "roce", "ipc", "host", "client", "rdma"},
+    "rsocket": {"base", "rdma"},
+    "abi": {"base", "wire", "roce", "ipc", "host", "client", "rdma", "rsocket"},
 }
 
 problems = []

@@ -1,5 +1,4 @@
 // Arguments, options, errors of the node, what is not supported, and name resolution.
-#include <rdma/rsocket.h>
 
 #include <cstdlib>
 
@@ -52,16 +51,6 @@ TEST_F(InterfaceTest, MulticastIsNotSupported) {
   expect_errno(rdma_join_multicast(id, generic(address), nullptr), EOPNOTSUPP);
   expect_errno(rdma_leave_multicast(id, generic(address)), EOPNOTSUPP);
   rdma_destroy_id(id);
-}
-
-TEST_F(InterfaceTest, RsocketsSayEnosysAndRpollIsPoll) {
-  expect_errno(rsocket(AF_INET, SOCK_STREAM, 0), ENOSYS);
-  expect_errno(rclose(0), ENOSYS);
-  EXPECT_EQ(riowrite(0, nullptr, 0, 0, 0), static_cast<std::size_t>(-1));
-  pollfd poller{channel_->fd, POLLIN, 0};
-  EXPECT_EQ(rpoll(&poller, 1, 0), 0);
-  link().push_token();
-  EXPECT_EQ(rpoll(&poller, 1, 0), 1);
 }
 
 TEST_F(InterfaceTest, NullArgumentsAreRefused) {

@@ -1,0 +1,73 @@
+#include "rsocket/registry.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <shared_mutex>
+#include <vector>
+
+#include "rsocket/stream_socket.h"
+
+namespace ucm::rsocket {
+namespace {
+
+class Registry {
+ public:
+  static Registry& instance() {
+    // Never destroyed: threads of the program may still use their sockets while it exits.
+    static Registry& registry = *new Registry;
+    return registry;
+  }
+
+  void add(std::shared_ptr<Socket> socket) {
+    const auto fd = static_cast<std::size_t>(socket->fd());
+    const std::unique_lock lock(mutex_);
+    if (sockets_.size() <= fd) sockets_.resize(fd + 1);
+    sockets_[fd] = std::move(socket);
+  }
+  std::shared_ptr<Socket> find(int fd) {
+    const std::shared_lock lock(mutex_);
+    return is_known(fd) ? sockets_[static_cast<std::size_t>(fd)] : nullptr;
+  }
+  std::shared_ptr<Socket> remove(int fd) {
+    const std::unique_lock lock(mutex_);
+    return is_known(fd) ? std::move(sockets_[static_cast<std::size_t>(fd)]) : nullptr;
+  }
+
+ private:
+  // A child finds the table unlocked and as it is.
+  Registry() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] { instance().mutex_.unlock(); });
+  }
+  bool is_known(int fd) const { return fd >= 0 && static_cast<std::size_t>(fd) < sockets_.size(); }
+
+  std::shared_mutex mutex_;
+  std::vector<std::shared_ptr<Socket>> sockets_;
+};
+
+bool fits(int protocol, int only) { return protocol == 0 || protocol == only; }
+
+}  // namespace
+
+Result<int> open_socket(int domain, int type, int protocol) {
+  const bool inet = domain == AF_INET || domain == AF_INET6;
+  if (inet && type == SOCK_STREAM && fits(protocol, IPPROTO_TCP)) {
+    auto socket = StreamSocket::create(domain);
+    if (!socket) return tl::unexpected(socket.error());
+    return add_socket(std::move(*socket));
+  }
+  return fail(ENOTSUP, "only streams of IPv4 and IPv6");
+}
+
+int add_socket(std::shared_ptr<Socket> socket) {
+  const int fd = socket->fd();
+  Registry::instance().add(std::move(socket));
+  return fd;
+}
+
+std::shared_ptr<Socket> find_socket(int fd) { return Registry::instance().find(fd); }
+std::shared_ptr<Socket> remove_socket(int fd) { return Registry::instance().remove(fd); }
+
+}  // namespace ucm::rsocket
