@@ -17,10 +17,11 @@ import lab
 import life
 import own
 import programs
+import rsockets
 import runner
 import wire
 
-CASES = runner.collect(programs, own, faults, life, wire)
+CASES = runner.collect(programs, own, faults, life, rsockets, wire)
 
 
 def run(name: str, build: pathlib.Path) -> int:

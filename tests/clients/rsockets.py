@@ -1,0 +1,152 @@
+"""rsockets: Debian's rstream, riostream and rcopy as they are, and plain TCP programs over Debian's librspreload.so."""
+
+import hashlib
+import os
+import random
+import re
+
+from lab import Failure, Lab, Path, Skipped, wait_until
+from programs import RUN_S, pair
+
+RSTREAM_PORT = 7471  # of riostream and udpong, too
+RCOPY_PORT = 7427
+PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+LOSS = ("--faults", "loss=1,seed=1")
+
+
+def bind(path: Path) -> list[str]:
+    return ["-b", path.bind_address]
+
+
+def transfer_of(output: str, size: str, count: str) -> None:
+    if not re.search(rf"^custom\s+{size}\s+{count}\s", output, re.MULTILINE):
+        raise Failure(f"no transfers of {size} were measured")
+
+
+def stream(lab: Lab, path: Path, *options: str, program: str = "rstream", user: str = "root", **rest) -> list[str]:
+    """Both directions; each side verifies what it receives. Returns both outputs."""
+    common = [*options, "-T", "v"]
+    running = pair(lab, path, [program, *bind(path), *common], [program, "-s", path.address, *common], RSTREAM_PORT, user,
+                   **rest)
+    return [side.succeed(RUN_S) for side in reversed(running)]
+
+
+# Waiting by spinning, in poll and in the calls themselves; messages that fit a packet, that do not, and that do not fit buffers.
+WAYS = {"spinning": (), "polling": ("-T", "a"), "blocking": ("-T", "b"), "polling_blocking": ("-T", "a", "-T", "b")}
+
+
+def rstream(lab: Lab, path: Path, user: str = "root", **rest):
+    for options in WAYS.values():
+        for output in stream(lab, path, *options, "-S", "1000", "-C", "50", "-I", "4", user=user, **rest):
+            transfer_of(output, "1000", "50")
+    stream(lab, path, "-S", "1", "-C", "500", "-I", "2", user=user, **rest)
+    stream(lab, path, "-S", "3000001", "-C", "2", "-B", "10000", user=user, **rest)
+    stream(lab, path, "-S", "100000", "-C", "20", "-T", "r", "-k", "1", user=user, **rest)
+
+
+def riostream(lab: Lab, path: Path, user: str = "root", **rest):
+    """It spins on its memory, without a call: few rounds, or it takes minutes where processors are few."""
+    for options in (WAYS["spinning"], WAYS["polling_blocking"]):
+        stream(lab, path, *options, "-S", "5000", "-C", "10", "-I", "5", program="riostream", user=user, **rest)
+        stream(lab, path, *options, "-S", "1000000", "-C", "2", "-I", "2", program="riostream", user=user, **rest)
+
+
+def rcopy(lab: Lab, path: Path, user: str = "root", size: int = 5_000_001, **rest):
+    """Its host ends at the first colon, so IPv4 only."""
+    source, target = lab.directory / "source", lab.directory / f"target.{user}"
+    source.write_bytes(random.Random(1).randbytes(size))
+    source.chmod(0o644)
+    server, client = pair(lab, path, ["rcopy"], ["rcopy", str(source), f"{path.address}:{target}"], RCOPY_PORT, user, **rest)
+    client.succeed(RUN_S)
+    server.expect(r"done")
+    if hashlib.sha256(source.read_bytes()).digest() != hashlib.sha256(target.read_bytes()).digest():
+        raise Failure("the copied file differs")
+    server.end()
+
+
+def small(lab: Lab, path: Path, user: str = "root", **rest):
+    """Everything once with little data: for the slow builds, and where datagrams are lost."""
+    stream(lab, path, "-S", "1000", "-C", "50", user=user, **rest)
+    stream(lab, path, "-S", "200000", "-C", "4", "-T", "b", user=user, **rest)
+    stream(lab, path, "-S", "5000", "-C", "10", "-T", "a", "-T", "b", user=user, **rest)
+    stream(lab, path, "-S", "20000", "-C", "2", "-I", "2", program="riostream", user=user, **rest)
+    if ":" not in path.address:
+        rcopy(lab, path, user=user, size=300_001, **rest)
+
+
+def small_with_loss(lab: Lab, path: Path, user: str):
+    small(lab, path, user, options=LOSS)
+
+
+def count_connections(lab: Lab, path: Path) -> int:
+    match = re.search(r"^\s*connects\s+(\d+)$", lab.status(path.client), re.MULTILINE)
+    return int(match.group(1)) if match else 0
+
+
+def preloaded(lab: Lab) -> list[str]:
+    if not os.path.exists(PRELOAD):
+        raise Skipped(f"there is no {PRELOAD}")
+    if lab.sanitizer:
+        raise Skipped("a preloaded library takes the calls of the sanitizer's runtime, too")
+    return ["env", f"LD_PRELOAD={PRELOAD}"]
+
+
+def preload(lab: Lab, path: Path, user: str):
+    """rstream's own TCP mode: socket, poll, send, recv, and fcntl, through the preloaded library."""
+    library = preloaded(lab)
+    for options in WAYS.values():
+        before = count_connections(lab, path)
+        common = ["-T", "s", *options, "-S", "10000", "-C", "50", "-T", "v"]
+        running = pair(lab, path, [*library, "rstream", *bind(path), *common],
+                       [*library, "rstream", "-s", path.address, *common], RSTREAM_PORT, user)
+        for side in reversed(running):
+            transfer_of(side.succeed(RUN_S), "9.7k", "50")
+        if count_connections(lab, path) != before + 1:
+            raise Failure("the data took another way than an rsocket")
+
+
+def preload_fork(lab: Lab, path: Path, user: str):
+    """A server that forks for each connection: the preloaded library makes the rsocket in the child."""
+    library = [*preloaded(lab), "RDMAV_FORK_SAFE=1"]
+    common = ["-S", "10000", "-C", "50", "-T", "v"]
+    # The library's semaphore, which outlives the programs, in a /dev/shm that does not.
+    own_shm = ["unshare", "--mount", "sh", "-ec", 'mount -t tmpfs tmpfs /dev/shm; exec "$@"', "sh"]
+    server = lab.ucm_run(path.server, *own_shm, *library, "rstream", *bind(path), "-T", "f", *common)
+    server_port = f":{RSTREAM_PORT}"
+    wait_until(lambda: server_port in path.server.run("ss", "-Hltn"), "a TCP listener")
+    client = lab.ucm_run(path.client, *library, "rstream", "-s", path.address, "-T", "s", *common)
+    for side in (client, server):
+        transfer_of(side.succeed(RUN_S), "9.7k", "50")
+    if count_connections(lab, path) != 1:
+        raise Failure("the data took another way than an rsocket")
+
+
+def nobody_listens(lab: Lab, path: Path, user: str):
+    lab.ucm_run(path.server, "true").succeed()
+    client = lab.ucm_run(path.client, "rstream", "-s", path.address, "-T", "b", "-S", "10")
+    client.expect("rconnect: Connection refused")
+    # Without waiting, poll() tells and SO_ERROR says why.
+    client = lab.ucm_run(path.client, "rstream", "-s", path.address, "-S", "10")
+    client.expect("rpoll")
+    if client.wait() == 0:
+        raise Failure("rstream succeeded without a server")
+
+
+def case(function, kind: str, user: str, sanitized: bool = False):
+    def run(lab: Lab):
+        function(lab, lab.path(kind), user)
+
+    run.sanitized = sanitized
+    return run
+
+
+CASES = {f"{function.__name__}.{kind}.{user}": case(function, kind, user)
+         for function in (rstream, riostream)
+         for kind, user in (("loopback4", "root"), ("loopback6", "user"), ("veth4", "root"), ("veth6", "root"))}
+CASES |= {f"rcopy.{kind}.{user}": case(rcopy, kind, user) for kind, user in (("loopback4", "user"), ("veth4", "root"))}
+CASES |= {f"small.{kind}.{user}": case(small, kind, user, kind in ("loopback4", "veth6"))
+          for kind, user in (("loopback4", "root"), ("veth6", "root"), ("own", "user"), ("link_local", "root"))}
+CASES |= {f"bad_network.{kind}": case(small_with_loss, kind, "root", kind == "veth4") for kind in ("loopback6", "veth4")}
+CASES |= {f"preload.{kind}": case(preload, kind, "root") for kind in ("loopback4", "veth6")}
+CASES["preload_fork"] = case(preload_fork, "veth4", "root")
+CASES["nobody_listens"] = case(nobody_listens, "loopback4", "root", True)
