@@ -40,8 +40,8 @@ Result<fs::path> own_folder() {
 Result<fs::path> library_folder(const fs::path& programs) {
   const fs::path folder = (programs / ".." / "lib" / "ucm").lexically_normal();
   std::error_code error;
-  if (fs::exists(folder / "libucm.so.0", error)) return folder;
-  return fail(ENOENT, "no libucm.so.0 in " + folder.string() + ": is UCM built or installed completely?");
+  if (fs::exists(folder / "libucm_runtime.so.0", error)) return folder;
+  return fail(ENOENT, "no libucm_runtime.so.0 in " + folder.string() + ": is UCM built or installed completely?");
 }
 
 void prepend_library_path(const fs::path& folder) {

@@ -210,7 +210,9 @@ Result<void> Id::bind_addr(const sockaddr* address) {
   const auto reply = call_entering(Phase::kBound, bind);
   if (!reply) return tl::unexpected(reply.error());
   set_local_address(reply->local);
-  return reply->ifindex != 0 ? attach_device(reply->ifindex) : Result<void>{};
+  // Linux: a loopback address stands for any device until there is a peer. libfabric asks by binding to one.
+  const bool names_device = reply->ifindex != 0 && !wire::IpAddress{source->address}.is_loopback();
+  return names_device ? attach_device(reply->ifindex) : Result<void>{};
 }
 
 // The peer's address is of the same family, and unspecified until there is a peer.  // Linux: same

@@ -164,7 +164,7 @@ def installed(lab: Lab):
     if not os.readlink(f"/proc/{daemon}/exe").startswith(str(target)):
         raise Failure("another daemon than the installed one runs")
     maps = pathlib.Path(f"/proc/{daemon}/maps").read_text()
-    if "libucm.so" in maps and str(target) not in maps:
+    if "libucm_runtime.so" in maps and str(target) not in maps:
         raise Failure("the daemon uses another library than the installed one")
 
 
