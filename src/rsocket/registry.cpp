@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "rsocket/datagram_socket.h"
 #include "rsocket/stream_socket.h"
 
 namespace ucm::rsocket {
@@ -58,7 +59,12 @@ Result<int> open_socket(int domain, int type, int protocol) {
     if (!socket) return tl::unexpected(socket.error());
     return add_socket(std::move(*socket));
   }
-  return fail(ENOTSUP, "only streams of IPv4 and IPv6");
+  if (inet && type == SOCK_DGRAM && fits(protocol, IPPROTO_UDP)) {
+    auto socket = DatagramSocket::create(domain);
+    if (!socket) return tl::unexpected(socket.error());
+    return add_socket(std::move(*socket));
+  }
+  return fail(ENOTSUP, "only streams and datagrams of IPv4 and IPv6");
 }
 
 int add_socket(std::shared_ptr<Socket> socket) {

@@ -1,6 +1,10 @@
 #include "rsocket/settings.h"
 
+#include <rdma/rsocket.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -28,7 +32,60 @@ Defaults read_defaults() {
   return defaults;
 }
 
+std::uint16_t queue_size(int asked) {
+  return static_cast<std::uint16_t>(std::clamp<int>(asked, kQueueSizeMin, kQueueSizeMax));
+}
+
 }  // namespace
+
+void Settings::set_buffer_size(int option, int asked) {
+  const std::int64_t doubled = std::int64_t{asked} * 2;
+  std::uint32_t& size = option == SO_RCVBUF ? sizes.receive_buffer : sizes.send_buffer;
+  size = static_cast<std::uint32_t>(std::clamp<std::int64_t>(doubled, kBufferSizeMin, kBufferSizeMax));
+}
+
+Result<void> Settings::set_rdma_option(int name, int value) {
+  switch (name) {
+    case RDMA_SQSIZE:
+      sizes.send_queue = queue_size(value);
+      return {};
+    case RDMA_RQSIZE:
+      sizes.receive_queue = queue_size(value);
+      return {};
+    case RDMA_INLINE:
+      inline_size = static_cast<std::uint16_t>(std::clamp<int>(value, 0, kQueueSizeMax));
+      return {};
+    case RDMA_IOMAPSIZE:
+      sizes.iomap = rounded_iomap_size(value);
+      return {};
+    case RDMA_ROUTE:
+      return fail(EOPNOTSUPP, "the route comes from the host's routing table");
+    default:
+      return fail(ENOTSUP, "unknown option of RDMA");
+  }
+}
+
+std::optional<int> Settings::rdma_option(int name) const {
+  switch (name) {
+    case RDMA_SQSIZE:
+      return sizes.send_queue;
+    case RDMA_RQSIZE:
+      return sizes.receive_queue;
+    case RDMA_INLINE:
+      return inline_size;
+    case RDMA_IOMAPSIZE:
+      return sizes.iomap;
+    default:
+      return std::nullopt;
+  }
+}
+
+Result<void> store_option(const void* from, socklen_t length, void* value, socklen_t* size) {
+  if (value == nullptr || size == nullptr) return fail(EFAULT, "no place for an option's value");
+  *size = std::min(*size, length);
+  std::memcpy(value, from, *size);
+  return {};
+}
 
 const Defaults& defaults() {
   static const Defaults read = read_defaults();

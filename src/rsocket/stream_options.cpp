@@ -2,7 +2,6 @@
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,23 +18,6 @@ std::chrono::seconds system_keepalive_time() {
   std::ifstream file("/proc/sys/net/ipv4/tcp_keepalive_time");
   int seconds = 0;
   return std::chrono::seconds(file >> seconds && seconds > 0 ? seconds : kKeepaliveTimeDefault_s);
-}
-
-Result<void> store(const void* from, socklen_t length, void* value, socklen_t* size) {
-  if (value == nullptr || size == nullptr) return fail(EFAULT, "no place for an option's value");
-  *size = std::min(*size, length);
-  std::memcpy(value, from, *size);
-  return {};
-}
-
-// Linux doubles what a program asks for.
-std::uint32_t buffer_size(int asked) {
-  const std::int64_t doubled = std::int64_t{asked} * 2;
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(doubled, kBufferSizeMin, kBufferSizeMax));
-}
-
-std::uint16_t queue_size(int asked) {
-  return static_cast<std::uint16_t>(std::clamp<int>(asked, kQueueSizeMin, kQueueSizeMax));
 }
 
 }  // namespace
@@ -75,7 +57,7 @@ Result<void> StreamSocket::set_option(int level, int name, const void* value, so
       return {};
     case SOL_RDMA:
       if (state_ > State::kListening) return fail(EINVAL, "too late for this option");
-      return set_rdma_option(name, number);
+      return settings_.set_rdma_option(name, number);
     default:
       return fail(ENOTSUP, "unknown level of options");
   }
@@ -90,10 +72,8 @@ Result<void> StreamSocket::set_socket_option(int name, int value, const void* ra
       set_bit(kReuseAddress, value);
       return {};
     case SO_RCVBUF:
-      if (queue_ == nullptr) settings_.sizes.receive_buffer = buffer_size(value);
-      return {};
     case SO_SNDBUF:
-      if (queue_ == nullptr) settings_.sizes.send_buffer = buffer_size(value);
+      if (queue_ == nullptr) settings_.set_buffer_size(name, value);
       return {};
     case SO_LINGER:
       // Closing waits for what is under way, whatever time is given.
@@ -135,41 +115,20 @@ Result<void> StreamSocket::set_tcp_option(int name, int value) {
   }
 }
 
-Result<void> StreamSocket::set_rdma_option(int name, int value) {
-  switch (name) {
-    case RDMA_SQSIZE:
-      settings_.sizes.send_queue = queue_size(value);
-      return {};
-    case RDMA_RQSIZE:
-      settings_.sizes.receive_queue = queue_size(value);
-      return {};
-    case RDMA_INLINE:
-      settings_.inline_size = static_cast<std::uint16_t>(std::clamp<int>(value, 0, kQueueSizeMax));
-      return {};
-    case RDMA_IOMAPSIZE:
-      settings_.sizes.iomap = rounded_iomap_size(value);
-      return {};
-    case RDMA_ROUTE:
-      return fail(EOPNOTSUPP, "the route comes from the host's routing table");
-    default:
-      return fail(ENOTSUP, "unknown option of RDMA");
-  }
-}
-
 Result<void> StreamSocket::get_option(int level, int name, void* value, socklen_t* size) {
   const std::lock_guard lock(mutex_);
   if (auto can = usable(); !can) return can;
   if (level == SOL_SOCKET && name == SO_LINGER) {
     const linger lingering{.l_onoff = (options_ & kNoLinger) == 0, .l_linger = 0};
-    return store(&lingering, sizeof(lingering), value, size);
+    return store_option(&lingering, sizeof(lingering), value, size);
   }
   std::optional<int> number;
   if (level == SOL_SOCKET) number = socket_option(name);
   if (level == IPPROTO_TCP) number = tcp_option(name);
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) number = (options_ & kV6Only) != 0;
-  if (level == SOL_RDMA) number = rdma_option(name);
+  if (level == SOL_RDMA) number = settings_.rdma_option(name);
   if (!number) return fail(ENOTSUP, "unknown option");
-  return store(&*number, sizeof(*number), value, size);
+  return store_option(&*number, sizeof(*number), value, size);
 }
 
 std::optional<int> StreamSocket::socket_option(int name) {
@@ -209,21 +168,6 @@ std::optional<int> StreamSocket::tcp_option(int name) const {
       return (options_ & kNoDelay) != 0;
     case TCP_MAXSEG:
       return id_->route.num_paths != 0 ? 128 << id_->route.path_rec->mtu : kPathMtuUnknown;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<int> StreamSocket::rdma_option(int name) const {
-  switch (name) {
-    case RDMA_SQSIZE:
-      return settings_.sizes.send_queue;
-    case RDMA_RQSIZE:
-      return settings_.sizes.receive_queue;
-    case RDMA_INLINE:
-      return settings_.inline_size;
-    case RDMA_IOMAPSIZE:
-      return settings_.sizes.iomap;
     default:
       return std::nullopt;
   }

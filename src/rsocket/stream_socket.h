@@ -100,12 +100,10 @@ class StreamSocket : public Socket {
   // Options by level.
   Result<void> set_socket_option(int name, int value, const void* raw);
   Result<void> set_tcp_option(int name, int value);
-  Result<void> set_rdma_option(int name, int value);
   Result<void> set_keepalive(bool on);
   void set_bit(OptionBit bit, int value) { options_ = value != 0 ? options_ | bit : options_ & ~unsigned{bit}; }
   std::optional<int> socket_option(int name);
   std::optional<int> tcp_option(int name) const;
-  std::optional<int> rdma_option(int name) const;
 
   const std::shared_ptr<rdma::EventChannel> channel_;
   rdma::Id* id_;

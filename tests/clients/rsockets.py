@@ -1,4 +1,4 @@
-"""rsockets: Debian's rstream, riostream and rcopy as they are, and plain TCP programs over Debian's librspreload.so."""
+"""rsockets: Debian's rstream, riostream, rcopy and udpong as they are, and plain TCP programs over Debian's librspreload.so."""
 
 import hashlib
 import os
@@ -8,8 +8,9 @@ import re
 from lab import Failure, Lab, Path, Skipped, wait_until
 from programs import RUN_S, pair
 
-RSTREAM_PORT = 7471  # of riostream and udpong, too
+RSTREAM_PORT = 7471  # of riostream, too
 RCOPY_PORT = 7427
+UDPONG_PORT = 7174
 PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 LOSS = ("--faults", "loss=1,seed=1")
 
@@ -64,12 +65,38 @@ def rcopy(lab: Lab, path: Path, user: str = "root", size: int = 5_000_001, **res
     server.end()
 
 
+def datagrams(lab: Lab, path: Path, *options: str, user: str = "root", echo: bool = True, size: int = 1000, count: int = 200,
+              **rest):
+    """udpong's client repeats a datagram until its echo comes; without echoes the server counts what has come."""
+    options = (*options, *(("-T", "e") if echo else ()), "-S", str(size), "-C", str(count))
+    server = lab.ucm_run(path.server, "udpong", *bind(path), *options, user=user, **rest)
+    wait_until(lambda: f":{UDPONG_PORT} " in path.server.run("ss", "-Hlun"), "a UDP socket")
+    client = lab.ucm_run(path.client, "udpong", "-s", path.address, *options, user=user, **rest)
+    output = client.succeed(RUN_S)
+    match = re.search(r"^custom\s+\S+\s+(\d+)\s", output, re.MULTILINE)
+    if not match or int(match.group(1)) == 0 or (echo and int(match.group(1)) != 2 * count):
+        raise Failure("udpong did not tell of its datagrams")
+    if not server.running():
+        raise Failure("the udpong server ended")
+    server.end()
+
+
+def udpong(lab: Lab, path: Path, user: str = "root", **rest):
+    for options in WAYS.values():
+        datagrams(lab, path, *options, user=user, **rest)
+    datagrams(lab, path, echo=False, count=500, user=user, **rest)
+    # Too long for a packet between QPs over Ethernet: by UDP, and from there in fragments.
+    datagrams(lab, path, size=1900, user=user, **rest)
+    datagrams(lab, path, size=16, user=user, **rest)
+
+
 def small(lab: Lab, path: Path, user: str = "root", **rest):
     """Everything once with little data: for the slow builds, and where datagrams are lost."""
     stream(lab, path, "-S", "1000", "-C", "50", user=user, **rest)
     stream(lab, path, "-S", "200000", "-C", "4", "-T", "b", user=user, **rest)
     stream(lab, path, "-S", "5000", "-C", "10", "-T", "a", "-T", "b", user=user, **rest)
     stream(lab, path, "-S", "20000", "-C", "2", "-I", "2", program="riostream", user=user, **rest)
+    datagrams(lab, path, count=20, user=user, **rest)
     if ":" not in path.address:
         rcopy(lab, path, user=user, size=300_001, **rest)
 
@@ -141,7 +168,7 @@ def case(function, kind: str, user: str, sanitized: bool = False):
 
 
 CASES = {f"{function.__name__}.{kind}.{user}": case(function, kind, user)
-         for function in (rstream, riostream)
+         for function in (rstream, riostream, udpong)
          for kind, user in (("loopback4", "root"), ("loopback6", "user"), ("veth4", "root"), ("veth6", "root"))}
 CASES |= {f"rcopy.{kind}.{user}": case(rcopy, kind, user) for kind, user in (("loopback4", "user"), ("veth4", "root"))}
 CASES |= {f"small.{kind}.{user}": case(small, kind, user, kind in ("loopback4", "veth6"))
