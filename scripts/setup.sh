@@ -13,6 +13,7 @@ declare -A packages_of=(
   # The programs that the demo runs, and what makes network namespaces.
   [demo]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux"
   [test]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux tshark
+          perftest qperf fio ucx-utils libfabric-bin python3-pyverbs
           clang-19 libclang-rt-19-dev ccache"
   # The virtual machine whose Linux kernel UCM is tested against; what runs inside of it is fetched by tests/interop/image.sh.
   [interop]="qemu-system-x86 busybox-static cpio xz-utils rdmacm-utils perftest iproute2 procps python3 util-linux"

@@ -12,16 +12,22 @@ import pathlib
 import sys
 import time
 
+import catalogue
 import faults
 import lab
 import life
 import own
+import perftest
 import programs
 import rsockets
 import runner
+import stacks
+import verbs_utils
 import wire
 
-CASES = runner.collect(programs, own, faults, life, rsockets, wire)
+CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks]
+CASES = runner.collect(*CATALOGUE, own, faults, life, wire)
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "programs.md"
 
 
 def run(name: str, build: pathlib.Path) -> int:
@@ -42,7 +48,16 @@ def run(name: str, build: pathlib.Path) -> int:
 def main() -> int:
     parser = runner.argument_parser("End-to-end tests of UCM")
     parser.add_argument("--list-sanitized", action="store_true", help="print those that sanitizer builds run")
+    parser.add_argument("--document", action="store_true", help="print docs/programs.md")
+    parser.add_argument("--check-document", action="store_true", help="compare it with what would be printed")
     arguments = parser.parse_args()
+    if arguments.document:
+        print(catalogue.document(CATALOGUE, CASES), end="")
+        return 0
+    if arguments.check_document:
+        same = DOCUMENT.read_text() == catalogue.document(CATALOGUE, CASES)
+        print("as printed" if same else f"tests/clients/e2e.py --document > {DOCUMENT}")
+        return 0 if same else 1
     if arguments.list or arguments.list_sanitized:
         names = [name for name, case in CASES.items() if arguments.list or case.sanitized]
         print("\n".join(names))

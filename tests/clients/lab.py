@@ -310,6 +310,17 @@ class Lab:
         """Starts `ucm run OPTIONS -- ARGV`."""
         return self.ucm(space, "run", *options, "--", *argv, user=user, **rest)
 
+    def with_device_nodes(self, *names: str) -> list[str]:
+        """What to put before a program that wants /dev/infiniband/NAME: a /dev of its own which has that."""
+        script = '''
+            dev=$1; shift
+            mkdir -p "$dev"; mount -t tmpfs none "$dev"; mkdir "$dev/infiniband" "$dev/shm"
+            for node in null zero random urandom; do : >"$dev/$node"; mount --bind /dev/$node "$dev/$node"; done
+            while [ "$1" != -- ]; do ln -s ../null "$dev/infiniband/$1"; shift; done; shift
+            mount --rbind "$dev" /dev
+            exec "$@"'''
+        return ["unshare", "--mount", "sh", "-ec", script, "sh", str(self.directory / "dev"), *names, "--"]
+
     def status(self, space: Namespace, user: str = "root") -> str:
         program = self.ucm(space, "status", user=user)
         program.wait()

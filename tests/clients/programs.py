@@ -4,6 +4,7 @@ import functools
 import re
 import signal
 
+from catalogue import Missing, Row
 from lab import PATHS, Failure, Lab, Path
 
 RPING_PORT = 7174
@@ -158,6 +159,22 @@ def on_path(function, kind: str, user: str):
 def rdma_client_case(lab: Lab, path: Path, user: str):
     rdma_client(lab, path, user)
 
+
+PACKAGES = {"rdmacm-utils": "44.0"}
+# Each over loopback, the host's own address and between two namespaces; IPv4, IPv6, link-local; as root and as a user.
+ROWS = [
+    Row("rping", "64 to 65,535 bytes, checked; events only (`-q`)", "rping."),
+    Row("rping", "one persistent server, 64 clients", "rping_many."),
+    Row("ucmatose", "500 connections, 50 messages each", "ucmatose."),
+    Row("ucmatose", "IDs migrated between channels (`-m`)", "ucmatose_migrate."),
+    Row("udaddy", "10 and 64 services; RDMA_PS_IPOIB", "udaddy."),
+    Row("cmtime", "1,000 connections", "cmtime."),
+    Row("rdma_server, rdma_client", "", "rdma_client."),
+]
+MISSING = [
+    Missing("rdma_xserver, rdma_xclient", "", "RDMA_PS_IB is not there"),
+    Missing("mckey", "", "no multicast"),
+]
 
 # What differs by path is the address and the packet size; what takes long need not be done on all of them.
 LONG = (("loopback4", "root"), ("loopback4", "user"), ("veth4", "root"), ("veth6", "user"))

@@ -5,6 +5,7 @@ import os
 import random
 import re
 
+from catalogue import Missing, Row
 from lab import Failure, Lab, Path, Skipped, wait_until
 from programs import RUN_S, pair
 
@@ -166,6 +167,16 @@ def case(function, kind: str, user: str, sanitized: bool = False):
     run.sanitized = sanitized
     return run
 
+
+PACKAGES = {"rdmacm-utils": "44.0", "librdmacm1": "44.0"}
+ROWS = [
+    Row("rstream", "as a user's program is: blocking, not blocking, with poll; 1 byte to megabytes, checked", "rstream."),
+    Row("riostream", "the same by riowrite()", "riostream."),
+    Row("udpong", "datagrams, echoed", "udpong."),
+    Row("rcopy", "a file, compared", "rcopy."),
+    Row("librspreload.so", "rstream's TCP mode on rsockets, also over fork()", "preload"),
+]
+MISSING: list[Missing] = []
 
 CASES = {f"{function.__name__}.{kind}.{user}": case(function, kind, user)
          for function in (rstream, riostream, udpong)
