@@ -40,7 +40,8 @@ struct Counters {
   std::uint64_t sidr_full = 0;         // status 2: backlog or connections_max
 
   // Answered from the connection's state, or without one.
-  std::uint64_t duplicates_answered = 0;  // REQ, REP, DREQ or SIDR_REQ repeated by the peer
+  std::uint64_t duplicates_answered =
+      0;  // REQ, REP, DREQ or SIDR_REQ repeated by the peer, or crossing an orphan's DREQ
   std::uint64_t unknown_dreqs_answered = 0;
   std::uint64_t class_port_info_answered = 0;
 
@@ -53,6 +54,7 @@ struct Counters {
   std::uint64_t unreachable = 0;
   std::uint64_t disconnected = 0;
   std::uint64_t disconnect_timeouts = 0;
+  std::uint64_t orphans_given_up = 0;  // destroyed, and DREQ never answered; or too many of them at a time
 
   // SIDR exchanges.
   std::uint64_t sidr_connects = 0;
@@ -105,6 +107,7 @@ inline constexpr std::array kCounterFields = {
     UCM_COUNTER(unreachable),
     UCM_COUNTER(disconnected),
     UCM_COUNTER(disconnect_timeouts),
+    UCM_COUNTER(orphans_given_up),
     UCM_COUNTER(sidr_connects),
     UCM_COUNTER(sidr_requests),
     UCM_COUNTER(sidr_replies),

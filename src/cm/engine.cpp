@@ -45,7 +45,7 @@ Engine::Engine(const Config& config)
 Engine::Slot Engine::slot_of(ConnectionId id) const {
   const auto slot = static_cast<Slot>(static_cast<std::uint64_t>(id));
   if (slot >= connections_.capacity() || handle_of(slot) != id) return Connection::kNone;
-  return connections_[slot].state == State::kGone ? Connection::kNone : slot;
+  return has_handle(connections_[slot].state) ? slot : Connection::kNone;
 }
 
 ListenerId Engine::listener_handle(Listeners::Index index) const {
@@ -208,6 +208,8 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
   const State before = c.state;
   if (next == before) return;
   c.state = next;
+  orphans_ += next == State::kOrphaned ? 1 : 0;
+  orphans_ -= before == State::kOrphaned ? 1 : 0;
   if (!retransmits(next)) end_exchange(slot, before == State::kReqHeld);
   if (occupies_peer(before) && !occupies_peer(next) && c.remote_comm_id != 0) forget_peer(slot);
   if (next == State::kTimewait) {
@@ -215,10 +217,8 @@ void Engine::enter(TimeNs now, Slot slot, State next) {
   } else if (before == State::kTimewait) {
     timers_.remove(slot);
   }
-  if (next == State::kGone) {
-    take_request(now, slot);
-    release_connection(slot);
-  }
+  if (!has_handle(next)) take_request(now, slot);
+  if (next == State::kGone) release_connection(slot);
 }
 
 void Engine::step(Slot slot, const Stimulus& stimulus) {
@@ -306,6 +306,9 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kReportTimewaitExit:
       // Linux: only after a disconnection; an application that was rejected hears no more.
       if (c.disconnect_reported) report(slot, EventType::kTimewaitExit, 0);
+      return;
+    case Action::kGiveUpOrphan:
+      ++counters_.orphans_given_up;
       return;
   }
 }
@@ -466,7 +469,12 @@ Result<void> Engine::notify_established(TimeNs now, ConnectionId id) {
 
 void Engine::disconnect(TimeNs now, ConnectionId id) { (void)command(id, {.now = now, .input = Input::kDisconnect}); }
 
-void Engine::destroy(TimeNs now, ConnectionId id) { (void)command(id, {.now = now, .input = Input::kDestroy}); }
+void Engine::destroy(TimeNs now, ConnectionId id) {
+  const Slot slot = slot_of(id);
+  if (slot == Connection::kNone) return;
+  step(slot, {.now = now, .input = Input::kDestroy});
+  if (orphans_ > kOrphansMax) step(slot, {.now = now, .input = Input::kRetriesExhausted});
+}
 
 std::optional<QpParameters> Engine::qp_parameters(ConnectionId id) const {
   const Slot slot = slot_of(id);
@@ -570,6 +578,7 @@ void Engine::on_deadline(TimeNs now) {
 
 Engine::Usage Engine::usage() const {
   return {.connections = connections_.in_use(),
+          .orphans = orphans_,
           .listeners = listeners_.size(),
           .comm_ids = by_comm_id_.size(),
           .remote_ids = by_remote_id_.size(),

@@ -154,7 +154,7 @@ class Engine {
   void disconnect(TimeNs now, ConnectionId id);
 
   // The connection's last trace on the wire as its state asks for (cm-protocol G), and no event any more. The handle is
-  // invalid afterwards; returns at once in every state.
+  // invalid afterwards; returns at once in every state. A DREQ goes on to be repeated until it is answered (orphans).
   void destroy(TimeNs now, ConnectionId id);
 
   // Datagram service, where a listener's `transport` is nullopt.
@@ -195,6 +195,7 @@ class Engine {
   // How much the engine holds; all zero when nothing is left.
   struct Usage {
     std::size_t connections = 0;
+    std::size_t orphans = 0;  // of these: destroyed, but not yet disconnected
     std::size_t listeners = 0;
     std::size_t comm_ids = 0;
     std::size_t remote_ids = 0;
@@ -366,6 +367,7 @@ class Engine {
   Random random_;
   Slab<Connection> connections_;
   Slab<Exchange> exchanges_;
+  std::size_t orphans_ = 0;  // connections in State::kOrphaned
   Listeners listeners_;
   Requests requests_;
   SlotTable by_comm_id_;

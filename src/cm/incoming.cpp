@@ -319,7 +319,7 @@ void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header
 void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Drep& drep) {
   const Slot slot = find_connection(path, drep.remote_comm_id, drep.local_comm_id);
   if (slot == Connection::kNone) return;
-  learn_from_answer(now, slot, header, State::kDreqSent, State::kDreqSent);
+  learn_from_answer(now, slot, header, State::kDreqSent, State::kOrphaned);
   step(slot, {.now = now, .input = Input::kDrep});
 }
 

@@ -15,6 +15,10 @@ inline constexpr std::uint32_t kListenersMax = 1u << 16;  // one per port number
 // A listener's own choice ends here: a request that waits costs about half a kilobyte.
 inline constexpr std::uint32_t kBacklogMax = 1u << 16;
 
+// Destroyed connections whose DREQ is repeated: some 35 MB. A peer that answers none holds each of them for a minute or
+// more, and shall not take the connections of others. What is above says DREQ once, as Linux does.
+inline constexpr std::size_t kOrphansMax = 1u << 16;
+
 // Timers handled in one on_deadline(), so that a storm of them delays a packet by some microseconds only.
 inline constexpr std::size_t kTimersPerCall = 64;
 

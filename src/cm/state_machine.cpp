@@ -105,7 +105,8 @@ constexpr Rule kRules[] = {
     {State::kEstablished, Input::kPeerForgot, Action::kSendDreq, State::kDreqSent},
     {State::kEstablished, Input::kNotify, Action::kRefuseConnected, State::kEstablished},
     {State::kEstablished, Input::kDisconnect, Action::kSendDreq, State::kDreqSent},
-    {State::kEstablished, Input::kDestroy, Action::kSendDreq, State::kGone},
+    // Linux sends this DREQ once, and its peer stays connected when it is lost.
+    {State::kEstablished, Input::kDestroy, Action::kSendDreq, State::kOrphaned},
 
     // Linux goes to DREQ_RCVD on the crossing DREQ and drops the peer's repetitions until the application, which has
     // asked for the end already, asks again. UCM answers; Linux takes the DREP in DREQ_SENT and in DREQ_RCVD alike.
@@ -115,7 +116,7 @@ constexpr Rule kRules[] = {
     {State::kDreqSent, Input::kRejStale, Action::kReportRejected, State::kTimewait},
     {State::kDreqSent, Input::kDreq, Action::kTakeCrossingDreq, State::kTimewait},
     {State::kDreqSent, Input::kDrep, Action::kReportDisconnected, State::kTimewait},
-    {State::kDreqSent, Input::kDestroy, Action::kNothing, State::kGone},
+    {State::kDreqSent, Input::kDestroy, Action::kNothing, State::kOrphaned},  // Linux: gone
     {State::kDreqSent, Input::kRetryDue, Action::kRetry, State::kDreqSent},
     {State::kDreqSent, Input::kRetriesExhausted, Action::kReportDisconnectTimeout, State::kTimewait},
 
@@ -134,6 +135,21 @@ constexpr Rule kRules[] = {
     {State::kIdle, Input::kDreq, Action::kSendDrep, State::kIdle},
     {State::kIdle, Input::kPeerForgot, Action::kImpossible, State::kIdle},
     {State::kIdle, Input::kDestroy, Action::kNothing, State::kGone},
+
+    // Timewait is for the application's QP, and nobody waits for its end here.
+    {State::kOrphaned, Input::kReq, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kRej, Action::kNothing, State::kGone},
+    {State::kOrphaned, Input::kRejStale, Action::kNothing, State::kGone},
+    {State::kOrphaned, Input::kDreq, Action::kSendDrep, State::kGone},
+    {State::kOrphaned, Input::kDrep, Action::kNothing, State::kGone},
+    {State::kOrphaned, Input::kPeerForgot, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kAccept, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kReject, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kEstablish, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kNotify, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kDisconnect, Action::kImpossible, State::kOrphaned},
+    {State::kOrphaned, Input::kRetryDue, Action::kRetry, State::kOrphaned},
+    {State::kOrphaned, Input::kRetriesExhausted, Action::kGiveUpOrphan, State::kGone},
 };
 
 constexpr Action default_action(Input input) {
@@ -190,20 +206,23 @@ consteval Table build_table() {
 constexpr Table kTable = build_table();
 
 // A handle that the application has stays valid until it destroys it.
-consteval bool only_destroy_ends_in_gone() {
+consteval bool only_destroy_takes_the_handle() {
   for (std::size_t s = 0; s < kStateCount; ++s) {
-    for (std::size_t i = 0; i < kInputCount; ++i) {
-      const bool gone = kTable[s][i].next == State::kGone;
-      if (i == at(Input::kDestroy) ? !gone : gone && s != at(State::kReqQueued)) return false;
+    const bool handle_known = has_handle(static_cast<State>(s)) && s != at(State::kReqQueued);
+    for (std::size_t i = 0; handle_known && i < kInputCount; ++i) {
+      if (has_handle(kTable[s][i].next) == (i == at(Input::kDestroy))) return false;
     }
   }
   return true;
 }
-static_assert(only_destroy_ends_in_gone());
+static_assert(only_destroy_takes_the_handle());
 
 constexpr std::array<std::string_view, kStateCount + 1> kStateNames = {
-    "req_held",         "req_sent",    "mra_req_received", "rep_received",  "req_queued", "req_received", "rep_sent",
-    "mra_rep_received", "established", "dreq_sent",        "dreq_received", "timewait",   "idle",         "gone"};
+    "req_held",     "req_sent",         "mra_req_received",
+    "rep_received", "req_queued",       "req_received",
+    "rep_sent",     "mra_rep_received", "established",
+    "dreq_sent",    "dreq_received",    "timewait",
+    "idle",         "orphaned",         "gone"};
 constexpr std::array<std::string_view, kInputCount> kInputNames = {"req",
                                                                    "rep",
                                                                    "rep_stale",
@@ -251,7 +270,8 @@ constexpr std::array<std::string_view, kActionCount> kActionNames = {"ignore",
                                                                      "report_unreachable",
                                                                      "report_disconnected",
                                                                      "report_disconnect_timeout",
-                                                                     "report_timewait_exit"};
+                                                                     "report_timewait_exit",
+                                                                     "give_up_orphan"};
 
 }  // namespace
 

@@ -29,9 +29,10 @@ enum class State : std::uint8_t {
   kDreqReceived,  // the application has to answer with disconnect() or destroy()
   kTimewait,      // packets of the connection may still be on their way
   kIdle,          // over; the handle is still the application's
+  kOrphaned,      // destroyed, and DREQ is repeated until the peer answers: no handle and no event any more
   kGone,          // destroyed. Only a next state, not a row of the table
 };
-inline constexpr std::size_t kStateCount = 13;  // rows
+inline constexpr std::size_t kStateCount = 14;  // rows
 
 enum class Input : std::uint8_t {
   // Messages that belong to this connection.
@@ -91,8 +92,9 @@ enum class Action : std::uint8_t {
   kReportDisconnected,
   kReportDisconnectTimeout,
   kReportTimewaitExit,
+  kGiveUpOrphan,  // nobody answers, and nobody is there to be told: counted
 };
-inline constexpr std::size_t kActionCount = 28;
+inline constexpr std::size_t kActionCount = 29;
 
 struct Transition {
   Action action = Action::kIgnore;
@@ -110,9 +112,11 @@ std::string_view name(Action action);
 // A message is sent again and again in this state.
 constexpr bool retransmits(State state) {
   return state == State::kReqSent || state == State::kMraReqReceived || state == State::kRepSent ||
-         state == State::kMraRepReceived || state == State::kDreqSent;
+         state == State::kMraRepReceived || state == State::kDreqSent || state == State::kOrphaned;
 }
-// The peer's comm ID and QP are taken by the connection.
+// The application has a handle, or will get one.
+constexpr bool has_handle(State state) { return state < State::kOrphaned; }
+// The peer's comm ID and QP are taken by the connection. An orphan is in the way of nothing new.
 constexpr bool occupies_peer(State state) { return state < State::kTimewait; }
 
 // docs/cm-state-machine.md: the diagram and the whole matrix.

@@ -15,20 +15,23 @@ struct Description {
   static State state_at(std::size_t i) { return static_cast<State>(i); }
   static Input input_at(std::size_t i) { return static_cast<Input>(i); }
 
-  // States and inputs in the diagram: one arrow per pair of states, labelled with all inputs that lead there.
+  // States and inputs in the diagram: one arrow per pair of states, labelled with all inputs that lead there. What
+  // destroy() ends is left out.
   std::string diagram() const {
     std::string text = "```mermaid\nstateDiagram-v2\n";
     text += beginnings;
     for (std::size_t from = 0; from < state_count; ++from) {
-      for (std::size_t to = 0; to < state_count; ++to) {
+      for (std::size_t to = 0; to <= state_count; ++to) {
         if (from == to) continue;
+        const bool gone = to == state_count;
         std::string inputs;
         for (std::size_t i = 0; i < input_count; ++i) {
           const auto& cell = transition(state_at(from), input_at(i));
+          if (gone && input_at(i) == Input::kDestroy) continue;
           if (cell.next == state_at(to)) (inputs += inputs.empty() ? "" : ", ") += name(input_at(i));
         }
         if (inputs.empty()) continue;
-        (text += "  ").append(name(state_at(from))).append(" --> ").append(name(state_at(to)));
+        (text += "  ").append(name(state_at(from))).append(" --> ").append(gone ? "[*]" : name(state_at(to)));
         text += " : " + inputs + "\n";
       }
     }
@@ -62,7 +65,9 @@ std::string describe_state_machine() {
   constexpr Description<State, Input, Action> kDescription{
       kStateCount, kInputCount, "  [*] --> req_sent : connect()\n  [*] --> req_received : REQ\n"};
   return kDescription.diagram() +
-         "\n`destroy` leads from every state to `gone` and is left out of the picture.\n\n"
+         "\n`destroy` leads from every state to its end, `gone`, where the picture does not show another way. In "
+         "`orphaned` the\n"
+         "application has no handle any more.\n\n"
          "## Every state, every input\n\n"
          "`action → next state`; no next state: it stays. `·` ignored and counted, `–` cannot happen (the engine "
          "checks).\n" +

@@ -243,6 +243,7 @@ std::vector<Node::Count> Core::held() const {
   return {{"ids", ids_.size()},
           {"listeners", engine.listeners},
           {"connections", engine.connections},  // up to the end of timewait
+          {"orphans", engine.orphans},          // of these: destroyed, and DREQ is repeated
           {"comm_ids", engine.comm_ids},
           {"remote_ids", engine.remote_ids},
           {"remote_qps", engine.remote_qps},
@@ -251,7 +252,8 @@ std::vector<Node::Count> Core::held() const {
           {"requests_in_flight", engine.requests_in_flight},
           {"timers", engine.timers},
           {"sidr_exchanges", engine.sidr_exchanges},
-          {"sidr_messages", engine.sidr_messages}};
+          {"sidr_messages", engine.sidr_messages},
+          {"last_words", engine.last_words}};
 }
 
 }  // namespace ucm::node

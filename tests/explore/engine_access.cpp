@@ -4,8 +4,14 @@
 
 namespace ucm::cm {
 
+std::uint32_t EngineAccess::slot_of(const Engine& engine, ConnectionId id) {
+  const auto slot = static_cast<Engine::Slot>(static_cast<std::uint64_t>(id));
+  const bool there = engine.handle_of(slot) == id && engine.connections_[slot].state != State::kGone;
+  return there ? slot : Connection::kNone;
+}
+
 EngineAccess::Facts EngineAccess::facts(const Engine& engine, ConnectionId id) {
-  const Engine::Slot slot = engine.slot_of(id);
+  const Engine::Slot slot = slot_of(engine, id);
   if (slot == Connection::kNone) return {};
   const Connection& c = engine.connections_[slot];
   return {.state = c.state,
@@ -15,7 +21,7 @@ EngineAccess::Facts EngineAccess::facts(const Engine& engine, ConnectionId id) {
 }
 
 void EngineAccess::add_to(StateHash& hash, const Engine& engine, ConnectionId id) {
-  const Engine::Slot slot = engine.slot_of(id);
+  const Engine::Slot slot = slot_of(engine, id);
   UCM_CHECK(slot != Connection::kNone);
   Connection c = engine.connections_[slot];
   const auto [exchange, request] = std::pair(c.exchange, c.request);
@@ -74,7 +80,7 @@ void EngineAccess::set_unread_max(Engine& engine, std::size_t unread_max) {
 }
 
 void EngineAccess::expire_timer(Engine& engine, TimeNs now, ConnectionId id) {
-  const Engine::Slot slot = engine.slot_of(id);
+  const Engine::Slot slot = slot_of(engine, id);
   UCM_CHECK(slot != Connection::kNone && engine.timers_.deadline_of(slot) != kNever);
   const TimeNs elapsed = engine.timers_.deadline_of(slot) - now;
   if (const std::uint32_t index = engine.connections_[slot].exchange; index != Connection::kNone) {

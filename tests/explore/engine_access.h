@@ -22,6 +22,9 @@ struct EngineAccess {
   };
   static Facts facts(const Engine& engine, ConnectionId id);
 
+  // The connection's place, also when the application has destroyed it; Connection::kNone when it is gone.
+  static std::uint32_t slot_of(const Engine& engine, ConnectionId id);
+
   // Of all that is kept for this connection, but not of where it is kept.
   static void add_to(StateHash& hash, const Engine& engine, ConnectionId id);
   // Of all else.

@@ -198,7 +198,8 @@ bool Explorer::timer_is_early(const State& state, unsigned node, const cm::Engin
 bool Explorer::data_may_arrive(const State& state, unsigned node, std::size_t end) const {
   return any_peer(state, node, info(state, node).facts[end], [&](std::size_t peer) {
     const Phase phase = info(state, 1 - node).node.ends()[peer].phase;
-    return phase == Phase::kResponded || phase == Phase::kEstablished || phase == Phase::kClosing;
+    return phase == Phase::kResponded || phase == Phase::kEstablished || phase == Phase::kClosing ||
+           phase == Phase::kOrphaned;
   });
 }
 
@@ -264,7 +265,8 @@ bool Explorer::deal_with_sent(const Step& step, std::size_t index, State& next, 
   if (index == step.sent.size()) return visit(next, move, {});
   const State before = next;
   const unsigned copies_max = 1 + scenario_.duplicates - before.used.duplicates;
-  const bool may_be_lost = !scenario_.asynchronous && before.used.losses < scenario_.losses;
+  const bool may_be_lost = !scenario_.asynchronous && before.used.losses < scenario_.losses &&
+                           (scenario_.loses_rejections || !packets_[step.sent[index]].is_rejection);
   for (unsigned copies = may_be_lost ? 0 : 1; copies <= copies_max; ++copies) {
     next = before;
     if (copies == 0) ++next.used.losses;
@@ -387,6 +389,7 @@ std::string Explorer::check_state(const State& state) const {
       if (ends[end].phase != Phase::kEstablished) continue;
       std::string violation;
       any_peer(state, node, info(state, node).facts[end], [&](std::size_t peer) {
+        if (info(state, 1 - node).node.ends()[peer].phase == Phase::kOrphaned) return false;
         violation = check_pair(state, node, end, peer);
         return !violation.empty();
       });
@@ -418,7 +421,7 @@ std::string Explorer::check_pair(const State& state, unsigned node, std::size_t 
 std::string Explorer::check_rest(const State& state) const {
   if (!scenario_.asynchronous && state.in_flight > 0) return {};
   if (info(state, 0).timer || info(state, 1).timer) return {};
-  const bool excused = state.used.losses > 0 || !strict(state);
+  const bool excused = !strict(state) || (state.used.losses > 0 && scenario_.loses_rejections);
   for (unsigned node = 0; node < kNodes; ++node) {
     const auto& ends = info(state, node).node.ends();
     for (std::size_t end = 0; end < ends.size(); ++end) {

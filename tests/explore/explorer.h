@@ -36,6 +36,7 @@ struct Scenario {
   bool destroys_idle = false;                   // applications destroy at once what is over; else whenever they like
   unsigned cm_retries = 1;                      // max_cm_retries of both
   unsigned losses = 0;
+  bool loses_rejections = true;  // REJ is the one message that nothing brings back
   unsigned duplicates = 0;
   // How often a retransmission timer may run out early: while packets are on their way, or while an application owes
   // the answer. Asynchronous: as often as it likes; a packet lost is then one that never arrives, so that losses need

@@ -53,6 +53,8 @@ bool fits(Phase phase, State state) {
     case Phase::kRejected:
     case Phase::kDeclined:
       return state == State::kIdle || state == State::kTimewait;
+    case Phase::kOrphaned:
+      return state == State::kOrphaned;
   }
   return false;
 }
@@ -111,9 +113,9 @@ std::string text(const cm::Event& event) {
 }  // namespace
 
 std::string_view name(Phase phase) {
-  constexpr std::array<std::string_view, 13> kNames = {
+  constexpr std::array<std::string_view, 14> kNames = {
       "connecting", "responded",    "waiting", "unread",   "requested",   "accepted", "established",
-      "closing",    "disconnected", "exited",  "rejected", "unreachable", "declined"};
+      "closing",    "disconnected", "exited",  "rejected", "unreachable", "declined", "orphaned"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
@@ -139,8 +141,8 @@ Effects Node::step(Act act) {
   try {
     act(effects);
     while (const auto event = engine_.poll_event()) take_event(*event, effects);
-    see_queued();
     if (setup_.destroys_idle) destroy_idle();
+    see_unknown();
     while (const auto packet = engine_.poll_packet()) effects.sent.push_back(*packet);
     cm::EngineAccess::normalize(engine_, setup_.window);
     if (effects.violation.empty()) effects.violation = check();
@@ -159,7 +161,13 @@ Effects Node::deliver(const cm::Path& path, Bytes mad, unsigned fresh_comm_id) {
 }
 
 Effects Node::expire_timer(std::size_t end) {
-  return step([&](Effects&) { cm::EngineAccess::expire_timer(engine_, kNow, ends_[end].id); });
+  const End before = ends_[end];
+  const auto facts_before = facts(end);
+  return step([&](Effects& effects) {
+    cm::EngineAccess::expire_timer(engine_, kNow, before.id);
+    const bool gone = cm::EngineAccess::facts(engine_, before.id).state == State::kGone;
+    if (gone) effects.timeout = Timeout{.end = before, .facts = facts_before, .event = EventType::kDisconnected};
+  });
 }
 
 Effects Node::call(Call call, std::size_t end, unsigned fresh_comm_id) {
@@ -193,7 +201,7 @@ void Node::destroy(std::size_t end) {
   const cm::ConnectionId id = ends_[end].id;
   engine_.destroy(kNow, id);
   gone_.push_back(id);
-  ends_.erase(ends_.begin() + static_cast<std::ptrdiff_t>(end));
+  ends_[end].phase = Phase::kOrphaned;  // until see_unknown() finds that there is no such thing
 }
 
 void Node::destroy_idle() {
@@ -254,7 +262,8 @@ Result<void> Node::command(Call call, const End& end) {
 std::uint32_t Node::qpn_for_request(unsigned fresh_comm_id) const {
   std::uint32_t qpn = first_qpn(setup_.index, false);
   if (!setup_.reuses_qp) return qpn + fresh_comm_id;
-  while (std::any_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.qpn == qpn; })) ++qpn;
+  const auto has_qp = [&](const End& end) { return end.qpn == qpn && end.phase != Phase::kOrphaned; };
+  while (std::any_of(ends_.begin(), ends_.end(), has_qp)) ++qpn;
   return qpn;
 }
 
@@ -263,12 +272,13 @@ bool Node::handle_is_new(cm::ConnectionId id) const {
          std::none_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.id == id; });
 }
 
-// Requests that the engine keeps back, and what became of those without the application's help: withdrawn, or rejected
-// with the listener's end.
-void Node::see_queued() {
+// What the engine has without the application: requests that it keeps back, and what became of those, withdrawn or
+// rejected with the listener's end; and what is destroyed, but not yet disconnected.
+void Node::see_unknown() {
   std::erase_if(ends_, [&](const End& end) {
-    const bool may_go = end.phase == Phase::kWaiting || (end.phase == Phase::kUnread && !listening_);
-    return may_go && !engine_.state(end.id);
+    const bool may_go =
+        end.phase == Phase::kWaiting || end.phase == Phase::kOrphaned || (end.phase == Phase::kUnread && !listening_);
+    return may_go && cm::EngineAccess::facts(engine_, end.id).state == State::kGone;
   });
   for (const cm::ConnectionId id : cm::EngineAccess::queued(engine_)) {
     if (std::any_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.id == id; })) continue;
@@ -334,6 +344,9 @@ std::string Node::check_usage() const {
   if (usage.connections != ends_.size() || usage.comm_ids != ends_.size()) {
     return "the engine has " + std::to_string(usage.connections) + " connections and " +
            std::to_string(usage.comm_ids) + " comm IDs, the application " + std::to_string(ends_.size());
+  }
+  if (usage.orphans != count([](const auto& f) { return f.state == State::kOrphaned; })) {
+    return "the engine counts other orphans than it has";
   }
   if (usage.timers != count([](const auto& f) { return has_timer(f.state); })) return "a timer too many or too few";
   if (count([](const auto& f) { return f.state == State::kReqHeld; }) > 0 && usage.requests_in_flight < setup_.window) {
@@ -410,8 +423,8 @@ constexpr std::array kCallsOfAnEnd = {Call::kAccept, Call::kReject,     Call::kE
 
 std::vector<Node::PossibleCall> Node::possible_calls() const {
   std::vector<PossibleCall> calls;
-  const bool qp_is_free =
-      !setup_.reuses_qp || std::none_of(ends_.begin(), ends_.end(), [&](const End& end) { return end.active; });
+  const auto has_qp = [](const End& end) { return end.active && end.phase != Phase::kOrphaned; };
+  const bool qp_is_free = !setup_.reuses_qp || std::none_of(ends_.begin(), ends_.end(), has_qp);
   if (connects_ < setup_.connects && qp_is_free) calls.push_back({Call::kConnect, 0});
   if (setup_.closes_listener && listening_) calls.push_back({Call::kCloseListener, 0});
   for (std::size_t end = 0; end < ends_.size(); ++end) {

@@ -28,13 +28,16 @@ enum class Phase : std::uint8_t {
   kRejected,      // kRejected seen
   kUnreachable,   // kUnreachable seen
   kDeclined,      // reject() called
+  kOrphaned,      // destroy() called, and the engine still tells the peer
 };
 std::string_view name(Phase phase);
 // Nothing more is to come of the connection, and the application knows it.
 constexpr bool is_over(Phase phase) { return phase >= Phase::kExited; }
 
-// The application has no handle yet.
-constexpr bool is_unknown(Phase phase) { return phase == Phase::kWaiting || phase == Phase::kUnread; }
+// The application has no handle, yet or any more.
+constexpr bool is_unknown(Phase phase) {
+  return phase == Phase::kWaiting || phase == Phase::kUnread || phase == Phase::kOrphaned;
+}
 
 enum class Call : std::uint8_t {
   kConnect,
@@ -128,7 +131,7 @@ class Node {
   void destroy_idle();
   Result<void> command(Call call, const End& end);
   void take_event(const cm::Event& event, Effects& effects);
-  void see_queued();
+  void see_unknown();
   void take_request(const cm::Event& event, Effects& effects);
   std::string check() const;
   std::string check_usage() const;

@@ -55,7 +55,8 @@ Packets::Index Packets::intern(unsigned from, const cm::Packet& packet) {
     info.connection = static_cast<unsigned>(std::countr_zero(info.comm_ids[from])) / kCommIdsPerConnection;
   }
   info.name = message_name(header.attribute);
-  if (header.attribute == wire::Attribute::kRej) {
+  info.is_rejection = header.attribute == wire::Attribute::kRej;
+  if (info.is_rejection) {
     info.name += "(" + std::to_string(static_cast<int>(wire::Rej::parse(payload)->reason)) + ")";
   }
   info.kind = info.name + (info.to == 0 ? ">A " : ">B ");

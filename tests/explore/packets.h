@@ -18,6 +18,7 @@ struct PacketInfo {
   std::array<std::uint8_t, wire::kMadSize> mad{};
   CommIdSet comm_ids{};  // named in it
   bool is_request = false;
+  bool is_rejection = false;
   unsigned connection = 0;  // of a request
   std::string kind{};       // and where it goes, without names
   std::string name{};

@@ -30,6 +30,18 @@ ucm_planted(ignored_dreq state_machine.cpp
 ucm_planted(silent_destroy state_machine.cpp
             "{State::kReqReceived, Input::kDestroy, Action::kSendRej, State::kGone}"
             "{State::kReqReceived, Input::kDestroy, Action::kNothing, State::kGone}" one "gives up")
+ucm_planted(forgotten_disconnect state_machine.cpp
+            "{State::kDreqSent, Input::kDestroy, Action::kNothing, State::kOrphaned}"
+            "{State::kDreqSent, Input::kDestroy, Action::kNothing, State::kGone}" one_never_forgotten "has destroyed")
+ucm_planted(forgotten_destroy state_machine.cpp
+            "{State::kEstablished, Input::kDestroy, Action::kSendDreq, State::kOrphaned}"
+            "{State::kEstablished, Input::kDestroy, Action::kSendDreq, State::kGone}" one_never_forgotten "has destroyed")
+ucm_planted(deaf_orphan state_machine.cpp
+            "{State::kOrphaned, Input::kDrep, Action::kNothing, State::kGone}"
+            "{State::kOrphaned, Input::kDrep, Action::kIgnore, State::kOrphaned}" one "gives up")
+ucm_planted(rude_orphan state_machine.cpp
+            "{State::kOrphaned, Input::kDreq, Action::kSendDrep, State::kGone}"
+            "{State::kOrphaned, Input::kDreq, Action::kNothing, State::kOrphaned}" one "gives up")
 ucm_planted(established_twice state_machine.cpp
             "{State::kRepSent, Input::kNotify, Action::kReportEstablished, State::kEstablished}"
             "{State::kRepSent, Input::kNotify, Action::kReportEstablished, State::kRepSent}" one "rep_sent")

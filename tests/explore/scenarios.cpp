@@ -6,6 +6,12 @@ std::vector<Scenario> quick_scenarios() {
   return {
       {.name = "one", .losses = 1, .duplicates = 1},
       {.name = "one_early_timer", .losses = 1, .duplicates = 1, .early_timers = 1},
+      {.name = "one_never_forgotten",
+       .destroys_idle = true,
+       .cm_retries = 2,
+       .losses = 2,
+       .loses_rejections = false,
+       .duplicates = 1},
       {.name = "one_three_losses", .destroys_idle = true, .cm_retries = 3, .losses = 3, .duplicates = 1},
       {.name = "one_asynchronous", .asynchronous = true},
       {.name = "one_asynchronous_duplicates",

@@ -20,7 +20,8 @@ constexpr std::uint64_t kPeerGuid = 0x505400fffe770001;
 constexpr std::uint64_t kServiceId = wire::ip_service_id(wire::PortSpace::kTcp, 7174);
 constexpr std::uint64_t kDatagramService = wire::ip_service_id(wire::PortSpace::kUdp, 7174);
 constexpr std::size_t kConnectionsMax = 32;
-constexpr std::size_t kLastDeadlinesMax = kLastWordsMax * kWithdrawalRepetitions;
+// Withdrawals said again; and at most as many tries of an orphan as a budget with doubled waits has.
+constexpr std::size_t kLastDeadlinesMax = kLastWordsMax * kWithdrawalRepetitions + kConnectionsMax * 100;
 
 using Mad = std::array<std::uint8_t, wire::kMadSize>;
 
@@ -79,7 +80,7 @@ class World {
     engine_.close_listener(now_, listener_);
     engine_.close_listener(now_, datagram_listener_);
     drain();
-    // Withdrawals of requests are sent some times more.
+    // Withdrawals of requests are sent some times more, and DREQs of what was established.
     for (std::size_t i = 0; i < kLastDeadlinesMax && engine_.next_deadline() != kNever; ++i) {
       now_ = std::max(now_, engine_.next_deadline());
       engine_.on_deadline(now_);

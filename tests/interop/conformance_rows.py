@@ -1410,7 +1410,7 @@ def sidr_unanswered(t: Dialogue):
     t.call("event a")
 
 
-@row(OVER, "destroyed while established: one DREQ", core=True)
+@row(OVER, "destroyed while established: DREQ", core=True)
 def destroyed(t: Dialogue):
     t.established()
     t.call("destroy b")
@@ -1419,7 +1419,7 @@ def destroyed(t: Dialogue):
     t.settle()
 
 
-@row(OVER, "destroyed after DREQ: nothing more")
+@row(OVER, "destroyed after DREQ: no other message")
 def destroyed_disconnecting(t: Dialogue):
     t.established()
     with t.prepared():

@@ -283,20 +283,23 @@ void Applications::check_pair(std::size_t number) {
   }
 }
 
-// The node holds what its programs hold, and requests that they have not heard of yet.
+// The node holds what its programs hold, requests that they have not heard of yet, and what they have destroyed as
+// long as it is not disconnected.
 void Applications::check_node(NodeIndex node) {
   const Usage usage = simulator_.node(node).usage();
   const std::size_t live = programs_[node].live;
-  const bool sound = usage.connections >= live && usage.connections <= live + usage.requests &&
+  const std::size_t held = live + usage.orphans;
+  const bool sound = usage.connections >= held && usage.connections <= held + usage.requests &&
                      usage.comm_ids == usage.connections && usage.remote_ids == usage.remote_qps &&
                      usage.remote_ids <= usage.connections && usage.messages <= usage.connections &&
                      usage.timers <= usage.connections;
   if (sound || !violation_.empty()) return;
   violation_ = "node " + std::to_string(node) + " holds " + std::to_string(usage.connections) + " connections, " +
-               std::to_string(usage.comm_ids) + " comm IDs, " + std::to_string(usage.remote_ids) + "/" +
-               std::to_string(usage.remote_qps) + " peers, " + std::to_string(usage.messages) + " messages, " +
-               std::to_string(usage.requests) + " requests, " + std::to_string(usage.timers) + " timers for " +
-               std::to_string(live) + " ends of its programs, at " + std::to_string(simulator_.now()) + " ns";
+               std::to_string(usage.orphans) + " orphans, " + std::to_string(usage.comm_ids) + " comm IDs, " +
+               std::to_string(usage.remote_ids) + "/" + std::to_string(usage.remote_qps) + " peers, " +
+               std::to_string(usage.messages) + " messages, " + std::to_string(usage.requests) + " requests, " +
+               std::to_string(usage.timers) + " timers for " + std::to_string(live) + " ends of its programs, at " +
+               std::to_string(simulator_.now()) + " ns";
 }
 
 // Nothing is on its way any more: an end that waits would wait for ever.

@@ -308,14 +308,59 @@ TEST(Connection, QueuesClosedTogetherAreGoneTogether) {  // Field case 3.10
 }
 
 TEST(Connection, PeerThatIsDestroyedAnswersTheDisconnectAllTheSame) {  // Field case 3.02
-  Pair pair({.delay = kTrip, .loss_mask = 0b1000});                    // the one DREQ of the destroyed end
+  Pair pair({.delay = kTrip});
   pair.applications.connect(pair.client, pair.server, kPort);
-  pair.simulator.after(kSecond, [&] { pair.applications.destroy(1); });
-  pair.simulator.after(2 * kSecond, [&] { pair.applications.disconnect(0); });
+  pair.simulator.after(kSecond, [&] {
+    pair.simulator.link(pair.server, pair.client).loss_per_mille = 1000;  // no DREQ ever arrives
+    pair.applications.destroy(1);
+  });
+  pair.simulator.after(200 * kSecond, [&] {
+    pair.simulator.heal();
+    pair.applications.disconnect(0);
+  });
   EXPECT_TRUE(pair.simulator.run());
-  EXPECT_EQ(pair.applications.ends()[0].disconnected, 2 * kSecond + 2 * kTrip);
+  EXPECT_EQ(pair.applications.ends()[0].disconnected, 200 * kSecond + 2 * kTrip);
   EXPECT_EQ(pair.applications.ends()[0].status, 0);
+  EXPECT_EQ(pair.simulator.engine(pair.server).counters().orphans_given_up, 1u);
   pair.expect_nothing_left();
+}
+
+// As rping's client closes: it does not wait for DISCONNECTED, and nothing tells it of the loss.
+TEST(Connection, PeerOfWhatIsDestroyedHearsOfItWithinMillisecondsThoughTheDreqIsLost) {  // Field case 3.02
+  for (const bool disconnects : {true, false}) {
+    for (const std::size_t closing : {0u, 1u}) {
+      Pair pair({.delay = kTrip, .loss_mask = 0b1000});
+      pair.applications.connect(pair.client, pair.server, kPort);
+      pair.simulator.after(kSecond, [&] {
+        if (disconnects) pair.applications.disconnect(closing);
+        pair.applications.destroy(closing);
+      });
+      EXPECT_TRUE(pair.simulator.run());
+      const End& other = pair.applications.ends()[1 - closing];
+      ASSERT_TRUE(other.disconnected);
+      EXPECT_LE(*other.disconnected, kSecond + 6 * kMillisecond);
+      EXPECT_EQ(other.disconnect_status, 0);
+      EXPECT_EQ(pair.count(Attribute::kDreq), 2u);
+      EXPECT_EQ(pair.count(Attribute::kDrep), 1u);
+      pair.expect_nothing_left();
+    }
+  }
+}
+
+TEST(Connection, QuickCloseOfBothEndsTakesNoMorePacketsThanItNeeds) {
+  for (const bool at_once : {true, false}) {
+    Pair pair({.delay = kTrip});
+    pair.applications.connect(pair.client, pair.server, kPort);
+    pair.simulator.after(kSecond, [&] {
+      pair.applications.disconnect(0);
+      pair.applications.destroy(0);
+      if (at_once) pair.applications.destroy(1);
+    });
+    EXPECT_TRUE(pair.simulator.run());
+    EXPECT_EQ(pair.count(Attribute::kDreq), at_once ? 2u : 1u);
+    EXPECT_EQ(pair.count(Attribute::kDrep), at_once ? 2u : 1u);
+    pair.expect_nothing_left();
+  }
 }
 
 TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {  // Field case 3.06
@@ -330,7 +375,7 @@ TEST(Connection, DisconnectFromAVanishedPeerIsReportedWhenTheBudgetEnds) {  // F
   EXPECT_EQ(pair.applications.ends()[0].events.back(), EventType::kTimewaitExit);
 }
 
-// Whatever the moment, destroy leaves nothing behind on its own side at once, and on the peer's in the end.
+// Whatever the moment, destroy leaves nothing behind in the end, here and there.
 TEST(Connection, DestroyAtAnyMomentLeavesNothingBehind) {  // Field case 3.13
   for (const std::size_t victim : {0u, 1u}) {
     for (int moment = 0; moment < 24; ++moment) {

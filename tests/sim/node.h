@@ -64,6 +64,7 @@ struct QpNumbers {
 // How much a node holds; all zero when nothing is left.
 struct Usage {
   std::size_t connections = 0;
+  std::size_t orphans = 0;  // of these: no program has them any more, and their DREQ is repeated
   std::size_t listeners = 0;
   std::size_t comm_ids = 0;
   std::size_t remote_ids = 0;

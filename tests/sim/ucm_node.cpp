@@ -115,6 +115,7 @@ bool UcmNode::poll_event(Event& event) {
 Usage UcmNode::usage() const {
   const auto usage = engine_.usage();
   return {.connections = usage.connections,
+          .orphans = usage.orphans,
           .listeners = usage.listeners,
           .comm_ids = usage.comm_ids,
           .remote_ids = usage.remote_ids,

@@ -137,19 +137,126 @@ TEST_P(Disconnect, SecondDisconnectSendsNothing) {
   expect_silence();
 }
 
-TEST_P(Disconnect, DestroyOfAnEstablishedConnectionSendsOneDreqAndHoldsNothing) {  // Field case 3.03
-  reach(State::kEstablished, active());
-  engine.destroy(now, id);
-  sent<wire::Dreq>();
-  engine.close_listener(now, listener);
-  EXPECT_EQ(engine.usage(), Engine::Usage{});
-  EXPECT_EQ(engine.next_deadline(), kNever);
-}
-
 TEST_P(Disconnect, DestroyAnswersAWaitingDreq) {
   reach(State::kDreqReceived, active());
   engine.destroy(now, id);
   sent<wire::Drep>();
+}
+
+// ---- Orphans: destroyed, and not yet disconnected.
+
+TEST_P(Disconnect, DestroyOfAnEstablishedConnectionSendsOneDreqAndItsAnswerEndsAll) {  // Field case 3.03
+  reach(State::kEstablished, active());
+  engine.destroy(now, id);
+  sent<wire::Dreq>();
+  EXPECT_EQ(engine.state(id), std::nullopt);
+  engine.close_listener(now, listener);
+  EXPECT_EQ(engine.usage(),
+            (Engine::Usage{.connections = 1, .orphans = 1, .comm_ids = 1, .exchanges = 1, .timers = 1}));
+  deliver(answer<wire::Drep>());
+  expect_silence();
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_P(Disconnect, DreqIsRepeatedAfterDestroyUntilItIsAnswered) {  // Field case 3.02
+  reach(State::kEstablished, active());
+  engine.destroy(now, id);
+  const auto first = packets();
+  ASSERT_EQ(first.size(), 1u);
+  TimeNs wait = 0;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(engine.next_deadline() - now, wait);
+    wait = engine.next_deadline() - now;
+    advance(wait);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first[0].mad);
+  }
+  deliver(answer<wire::Drep>());
+  expect_silence();
+  EXPECT_EQ(engine.usage().connections, 0u);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_P(Disconnect, DestroyAfterDisconnectSendsNothingMoreAndKeepsTheBudget) {
+  reach(State::kEstablished, active());
+  engine.disconnect(now, id);
+  const auto first = packets();
+  const TimeNs give_up_at = now + 16 * (active() ? 4608 : 4096) * kMillisecond;
+  now += kMillisecond;
+  engine.destroy(now, id);
+  expect_silence();
+  while (engine.next_deadline() < give_up_at) {
+    advance(engine.next_deadline() - now);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, first.at(0).mad);
+  }
+  EXPECT_EQ(engine.next_deadline(), give_up_at);
+  advance(give_up_at - now);
+  expect_silence();
+  EXPECT_EQ(engine.usage().connections, 0u);
+  EXPECT_EQ(engine.counters().orphans_given_up, 1u);
+  EXPECT_EQ(engine.counters().disconnect_timeouts, 0u);  // nobody was told of one
+}
+
+TEST_P(Disconnect, PeersDreqCrossingThatOfAnOrphanIsAnsweredAndEndsIt) {
+  reach(State::kOrphaned, active());
+  deliver(dreq());
+  const auto first = packets();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(header_of(first[0]).attribute, wire::Attribute::kDrep);
+  EXPECT_EQ(engine.usage().connections, 0u);
+  deliver(dreq());  // its answer was lost
+  EXPECT_EQ(packets().at(0).mad, first[0].mad);
+  EXPECT_TRUE(events().empty());
+}
+
+TEST_P(Disconnect, OrphanIsInTheWayOfNoNewConnectionWithItsQp) {
+  reach(State::kOrphaned, active());
+  if (listener == ListenerId{}) listen();
+  auto m = req();
+  m.local_comm_id = kPeerCommId + 1;
+  deliver(m);
+  EXPECT_EQ(event().type, EventType::kConnectRequest);
+  connect();
+  auto n = rep();
+  n.local_comm_id = kPeerCommId + 2;
+  n.local_qpn = kPeerQpn + 1;
+  deliver(n);
+  EXPECT_EQ(event().type, EventType::kConnectResponse);
+  EXPECT_EQ(engine.usage().orphans, 1u);
+  EXPECT_EQ(engine.counters().rejected_stale, 0u);
+  advance(engine.next_deadline() - now);
+  EXPECT_EQ(header_of(packets().at(0)).attribute, wire::Attribute::kDreq);
+}
+
+TEST_F(CmTest, OrphanWhoseRequestWasNeverTakenFreesItsPlaceInTheBacklog) {
+  listen(1);
+  deliver(req());
+  id = event().connection;  // and no request_taken()
+  accept();
+  deliver(answer<wire::Rtu>());
+  EXPECT_EQ(event().type, EventType::kEstablished);
+  EXPECT_EQ(engine.usage().requests, 1u);
+  engine.destroy(now, id);
+  EXPECT_EQ(engine.usage().orphans, 1u);
+  EXPECT_EQ(engine.usage().requests, 0u);
+  engine.close_listener(now, listener);
+  EXPECT_EQ(engine.usage().orphans, 1u);
+}
+
+TEST_P(Disconnect, CopyOfAnEngineWithAnOrphanGoesOnLikeIt) {
+  reach(State::kOrphaned, active());
+  Engine copy = engine;
+  EXPECT_EQ(copy.state_hash(), engine.state_hash());
+  const TimeNs deadline = engine.next_deadline();
+  engine.on_deadline(deadline);
+  EXPECT_NE(copy.state_hash(), engine.state_hash());
+  copy.on_deadline(deadline);
+  EXPECT_EQ(copy.state_hash(), engine.state_hash());
+  EXPECT_EQ(copy.poll_packet()->mad, engine.poll_packet()->mad);
 }
 
 TEST_P(Disconnect, MessageAboutAnotherPathHoldsNothing) {  // Field case 1.19
@@ -198,6 +305,9 @@ TEST(DisconnectAnswer, DreqOfAnUnknownConnectionIsAnsweredWithIdsSwapped) {
 TEST_P(Disconnect, HandleIsInvalidAfterDestroyAndNeverTheNextConnections) {
   reach(State::kEstablished, active());
   engine.destroy(now, id);
+  EXPECT_EQ(engine.state(id), std::nullopt);  // though something of it is left
+  EXPECT_EQ(engine.establish(now, id).error().code, EINVAL);
+  deliver(answer<wire::Drep>());
   drain();
   const ConnectionId old = id;
   reach(State::kEstablished, active());  // takes the same slot

@@ -117,9 +117,9 @@ class CmTest : public testing::Test {
     return m;
   }
   template <class Message>
-  Message answer() const {
+  Message answer(std::uint32_t peer_comm_id = kPeerCommId) const {
     Message m;
-    m.local_comm_id = kPeerCommId;
+    m.local_comm_id = peer_comm_id;
     m.remote_comm_id = own_comm_id;
     return m;
   }
@@ -190,7 +190,9 @@ class CmTest : public testing::Test {
     EXPECT_TRUE(packets().empty());
     EXPECT_TRUE(events().empty());
   }
-  State state() const { return engine.state(id).value_or(State::kGone); }
+  State state() const {
+    return engine.state(id).value_or(engine.usage().orphans > 0 ? State::kOrphaned : State::kGone);
+  }
 
   // Lets time pass, deadlines included.
   void advance(TimeNs duration) {
@@ -301,6 +303,10 @@ class CmTest : public testing::Test {
       drain();
     }
     if (target == State::kEstablished) return;
+    if (target == State::kOrphaned) {
+      engine.destroy(now, id);
+      return drain();
+    }
     if (target == State::kDreqReceived) {
       deliver(dreq());
       return drain();

@@ -93,6 +93,34 @@ TEST_F(Hostile, AFloodOfRequestsHoldsNoMoreThanTheBacklog) {  // Field case 6.06
   EXPECT_TRUE(packets().empty());
 }
 
+// A peer that connects, is let go and never answers holds no more than this, and takes nobody's place.
+TEST_F(Hostile, ConnectionsDestroyedWithoutTheirPeersAnswerAreLimited) {
+  listen();
+  for (std::uint32_t i = 1; i <= kOrphansMax + 100; ++i) {
+    auto m = req();
+    m.local_comm_id = i;
+    m.local_qpn = i;
+    deliver(m);
+    id = event().connection;
+    engine.request_taken(now, id);
+    accept();
+    deliver(answer<wire::Rtu>(i));
+    engine.destroy(now, id);
+    drain();
+  }
+  EXPECT_EQ(engine.usage().orphans, kOrphansMax);
+  EXPECT_EQ(engine.usage().connections, kOrphansMax);
+  EXPECT_EQ(engine.counters().orphans_given_up, 100u);
+  // Every one of them is gone in the end.
+  for (std::size_t i = 0; i < 20 * kOrphansMax && engine.next_deadline() != kNever; ++i) {
+    now = engine.next_deadline();
+    engine.on_deadline(now);
+    drain();
+  }
+  engine.close_listener(now, listener);
+  EXPECT_EQ(engine.usage(), Engine::Usage{});
+}
+
 // One engine under random messages, half of them damaged, and random calls.
 class Storm {
  public:

@@ -27,6 +27,7 @@ Effect effect_of(Action action, Attribute message) {
     case Action::kNothing:
     case Action::kWaitLonger:
     case Action::kWithdrawRequest:
+    case Action::kGiveUpOrphan:
       return {};
     case Action::kRefuse:
       return {.packets = {}, .events = {}, .error = EINVAL};
@@ -77,12 +78,12 @@ Effect effect_of(Action action, Attribute message) {
   return {};
 }
 
-constexpr State kActiveStates[] = {State::kReqHeld,      State::kReqSent,     State::kMraReqReceived,
-                                   State::kRepReceived,  State::kEstablished, State::kDreqSent,
-                                   State::kDreqReceived, State::kTimewait,    State::kIdle};
-constexpr State kPassiveStates[] = {State::kReqQueued,      State::kReqReceived, State::kRepSent,
-                                    State::kMraRepReceived, State::kEstablished, State::kDreqSent,
-                                    State::kDreqReceived,   State::kTimewait,    State::kIdle};
+constexpr State kActiveStates[] = {State::kReqHeld,     State::kReqSent,  State::kMraReqReceived, State::kRepReceived,
+                                   State::kEstablished, State::kDreqSent, State::kDreqReceived,   State::kTimewait,
+                                   State::kIdle,        State::kOrphaned};
+constexpr State kPassiveStates[] = {
+    State::kReqQueued, State::kReqReceived,  State::kRepSent,  State::kMraRepReceived, State::kEstablished,
+    State::kDreqSent,  State::kDreqReceived, State::kTimewait, State::kIdle,           State::kOrphaned};
 
 class Cell : public CmTest {
  public:
@@ -93,10 +94,10 @@ class Cell : public CmTest {
   // made for this role.
   bool exercise(State from, bool active, Input input) {
     reach(from, active);
-    const bool peer_known = engine.qp_parameters(id)->dest_known;
+    const bool peer_known = from == State::kOrphaned || engine.qp_parameters(id)->dest_known;
     EXPECT_EQ(state(), from);
     const Transition& cell = transition(from, input);
-    const Attribute message = from == State::kDreqSent                                    ? Attribute::kDreq
+    const Attribute message = from == State::kDreqSent || from == State::kOrphaned        ? Attribute::kDreq
                               : from == State::kRepSent || from == State::kMraRepReceived ? Attribute::kRep
                                                                                           : Attribute::kReq;
     if (from == State::kReqReceived || from == State::kReqQueued) own_comm_id = own_comm_id_from_mra();
@@ -130,6 +131,8 @@ class Cell : public CmTest {
       if (!peer_known) m.local_comm_id = 0;
       deliver(m);
     };
+    const bool command_given = input >= Input::kAccept && input <= Input::kDestroy;
+    if (command_given && !has_handle(from)) return false;
     switch (input) {
       case Input::kReq:
         if (active || !occupies_peer(from)) return false;
@@ -158,7 +161,7 @@ class Cell : public CmTest {
         return true;
       }
       case Input::kDreq:
-        from_peer(dreq_for(engine.qp_parameters(id)->local_qpn));
+        from_peer(dreq_for(from == State::kOrphaned ? kOwnQpn : engine.qp_parameters(id)->local_qpn));
         return true;
       case Input::kDrep:
         from_peer(answer<wire::Drep>());
@@ -219,8 +222,17 @@ class Cell : public CmTest {
     deliver(req());
     return sent<wire::Mra>().local_comm_id;
   }
-  // A REP can meet an ended connection only where no REP has come before: after a rejection.
+  // A REP can meet an ended connection only where no REP has come before, after a rejection; or where the peer uses its
+  // comm ID for another connection already.
   bool rep_after_the_end(State from) {
+    if (from == State::kOrphaned) {
+      const auto [orphan, comm_id] = std::pair(id, own_comm_id);
+      request();
+      drain();
+      std::tie(id, own_comm_id) = std::pair(orphan, comm_id);
+      deliver(rep());
+      return true;
+    }
     connect();
     deliver(rej(wire::MessageKind::kReq,
                 from == State::kTimewait ? wire::RejReason::kStaleConnection : wire::RejReason::kConsumerDefined));
