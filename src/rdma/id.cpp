@@ -522,11 +522,6 @@ Result<void> Id::attach_device(std::uint32_t ifindex) {
   return {};
 }
 
-Device* Id::device() {
-  const std::lock_guard lock(mutex_);
-  return device_;
-}
-
 void Id::set_addresses(const ipc::CmPath& path) {
   const std::lock_guard lock(mutex_);
   path_ = path;

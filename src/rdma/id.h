@@ -70,8 +70,6 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   void set_connect_data(std::vector<std::uint8_t> bytes) { connect_data_ = std::move(bytes); }
 
   std::uint32_t handle() const { return handle_; }
-  // nullptr until an address is known.
-  Device* device();
 
   // For EventChannel and Event.
   void count_delivered();

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rdma/event_channel.h"
-#include "rdma/id.h"
+#include "rdma/process.h"
 #include "rsocket/memory_block.h"
 #include "rsocket/protocol/datagrams.h"
 #include "rsocket/settings.h"
@@ -20,8 +19,8 @@ namespace ucm::rsocket {
 class DatagramQueue {
  public:
   // `local` has no port; the header is what its datagrams begin with.
-  static Result<std::unique_ptr<DatagramQueue>> create(rdma::EventChannel& channel, const sockaddr_storage& local,
-                                                       const DatagramHeader& header, const Settings& settings);
+  static Result<std::unique_ptr<DatagramQueue>> create(const sockaddr_storage& local, const DatagramHeader& header,
+                                                       const Settings& settings);
   ~DatagramQueue();
   DatagramQueue(const DatagramQueue&) = delete;
   DatagramQueue& operator=(const DatagramQueue&) = delete;
@@ -29,7 +28,7 @@ class DatagramQueue {
   void abandon() { abandoned_ = true; }
 
   const sockaddr_storage& local() const { return local_; }
-  std::uint32_t qpn() const { return id_.qp->qp_num; }
+  std::uint32_t qpn() const { return qp_->qp_num; }
   // Of a peer's address; owned by the caller.
   Result<ibv_ah*> address_handle(const sockaddr_storage& peer);
 
@@ -47,21 +46,23 @@ class DatagramQueue {
   void take_events();
 
  private:
-  DatagramQueue(rdma::Id& id, const sockaddr_storage& local, const DatagramHeader& header)
-      : id_(id), local_(local), header_(header) {}
+  DatagramQueue(rdma::Device& device, const sockaddr_storage& local, const DatagramHeader& header)
+      : device_(device), local_(local), header_(header) {}
   Result<void> create_queues(const Settings& settings);
+  Result<void> ready_qp();
   Result<void> register_memory();
   std::uint8_t* send_slot(std::size_t slot) const;
   std::uint8_t* receive_slot(std::size_t slot) const;
   Result<void> post_receive(std::size_t slot);
 
-  rdma::Id& id_;
+  rdma::Device& device_;
   const sockaddr_storage local_;
   const DatagramHeader header_;
   MemoryBlock memory_;
   ibv_mr* region_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
+  ibv_qp* qp_ = nullptr;
   std::size_t send_slots_ = 0;
   std::size_t receive_slots_ = 0;
   std::size_t size_max_ = 0;

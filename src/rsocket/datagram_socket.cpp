@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rdma/process.h"
 #include "rsocket/service.h"
 
 namespace ucm::rsocket {
@@ -85,19 +86,15 @@ socklen_t DatagramSocket::Endpoint::size() const { return host.is_ipv6 ? sizeof(
 
 // --- Life -----------------------------------------------------------------------------------------------------------
 
-DatagramSocket::DatagramSocket(int udp_fd, std::shared_ptr<rdma::EventChannel> channel)
-    : udp_fd_(udp_fd), channel_(std::move(channel)), settings_(defaults().settings) {}
+DatagramSocket::DatagramSocket(int udp_fd)
+    : udp_fd_(udp_fd), generation_(rdma::fork_generation()), settings_(defaults().settings) {}
 
 Result<std::shared_ptr<DatagramSocket>> DatagramSocket::create(int domain) {
-  auto channel = rdma::EventChannel::open();
-  if (!channel) return tl::unexpected(channel.error());
+  // Without a node there are no devices, and the program should hear of it now.
+  if (auto session = rdma::process_session(); !session) return tl::unexpected(session.error());
   const int fd = ::socket(domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) {
-    const int error = errno;
-    (*channel)->close();
-    return fail(error, "no UDP socket");
-  }
-  return std::shared_ptr<DatagramSocket>(new DatagramSocket(fd, std::move(*channel)));
+  if (fd < 0) return fail(errno, "no UDP socket");
+  return std::shared_ptr<DatagramSocket>(new DatagramSocket(fd));
 }
 
 DatagramSocket::~DatagramSocket() {
@@ -107,9 +104,11 @@ DatagramSocket::~DatagramSocket() {
 
 Result<void> DatagramSocket::usable() const {
   if (closed_) return fail(EBADF, "closed");
-  if (channel_->inherited_by_fork()) return fail(ENOTCONN, "the rsocket belongs to the parent process");
+  if (inherited_by_fork()) return fail(ENOTCONN, "the rsocket belongs to the parent process");
   return {};
 }
+
+bool DatagramSocket::inherited_by_fork() const { return generation_ != rdma::fork_generation(); }
 
 Result<void> DatagramSocket::bind(const sockaddr* address, socklen_t size) {
   const std::lock_guard lock(mutex_);
@@ -171,7 +170,7 @@ void DatagramSocket::close() {
 }
 
 void DatagramSocket::release() {
-  const bool inherited = channel_->inherited_by_fork();
+  const bool inherited = inherited_by_fork();
   closed_ = true;
   for (const auto& [address, peer] : peers_) {
     if (peer.handle != nullptr && !inherited) ibv_destroy_ah(peer.handle);
@@ -181,7 +180,6 @@ void DatagramSocket::release() {
     if (inherited) queue->abandon();
   }
   queues_.clear();
-  channel_->close();
 }
 
 // --- Peers ----------------------------------------------------------------------------------------------------------
@@ -225,7 +223,7 @@ Result<DatagramQueue*> DatagramSocket::queue_at(const Endpoint& local) {
     if (Endpoint::of(queue->local()) == address) return queue.get();
   }
   const DatagramHeader header{.host = local.host, .port = local.port, .flow_info = 0};
-  auto queue = DatagramQueue::create(*channel_, address.storage(), header, settings_);
+  auto queue = DatagramQueue::create(address.storage(), header, settings_);
   if (!queue) return tl::unexpected(queue.error());
   queues_.push_back(std::move(*queue));
   waiters_.wake_others();  // there is one more to wait for

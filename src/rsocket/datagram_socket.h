@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "rdma/event_channel.h"
 #include "rsocket/datagram_queue.h"
 #include "rsocket/protocol/datagrams.h"
 #include "rsocket/settings.h"
@@ -67,9 +66,10 @@ class DatagramSocket : public Socket {
     std::vector<std::uint8_t> bytes;
   };
 
-  DatagramSocket(int udp_fd, std::shared_ptr<rdma::EventChannel> channel);
+  explicit DatagramSocket(int udp_fd);
 
   Result<void> usable() const;
+  bool inherited_by_fork() const;
   // Bound to a port, and served by the service thread.
   Result<void> start();
   Result<Peer*> peer_at(const Endpoint& address);
@@ -85,7 +85,7 @@ class DatagramSocket : public Socket {
   void release();
 
   const int udp_fd_;
-  const std::shared_ptr<rdma::EventChannel> channel_;
+  const unsigned generation_;  // of the process, which forks
   Settings settings_;
   bool started_ = false;
   bool closed_ = false;

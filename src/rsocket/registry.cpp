@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include <cerrno>
-#include <shared_mutex>
+#include <mutex>
 #include <vector>
 
 #include "rsocket/datagram_socket.h"
@@ -23,16 +23,16 @@ class Registry {
 
   void add(std::shared_ptr<Socket> socket) {
     const auto fd = static_cast<std::size_t>(socket->fd());
-    const std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (sockets_.size() <= fd) sockets_.resize(fd + 1);
     sockets_[fd] = std::move(socket);
   }
   std::shared_ptr<Socket> find(int fd) {
-    const std::shared_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return is_known(fd) ? sockets_[static_cast<std::size_t>(fd)] : nullptr;
   }
   std::shared_ptr<Socket> remove(int fd) {
-    const std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return is_known(fd) ? std::move(sockets_[static_cast<std::size_t>(fd)]) : nullptr;
   }
 
@@ -44,7 +44,7 @@ class Registry {
   }
   bool is_known(int fd) const { return fd >= 0 && static_cast<std::size_t>(fd) < sockets_.size(); }
 
-  std::shared_mutex mutex_;
+  std::mutex mutex_;  // not a shared one: a child cannot unlock that
   std::vector<std::shared_ptr<Socket>> sockets_;
 };
 

@@ -24,7 +24,8 @@ Result<std::unique_ptr<ReliableQueue>> ReliableQueue::create(rdma::Id& id, const
   errno = 0;
   if (auto made = queue->create_queues(sizes, inline_size); !made) return tl::unexpected(made.error());
   if (auto made = queue->register_memory(sizes); !made) return tl::unexpected(made.error());
-  if (auto posted = queue->post_receives(sizes.receive_queue); !posted) return tl::unexpected(posted.error());
+  if (auto posted = queue->post_receives(sizes.receive_queue + kControlReceives); !posted)
+    return tl::unexpected(posted.error());
   return queue;
 }
 
@@ -32,13 +33,13 @@ Result<void> ReliableQueue::create_queues(const StreamSizes& sizes, std::uint32_
   channel_ = ibv_create_comp_channel(id_.verbs);
   if (channel_ == nullptr) return fail(error_or(ENOMEM), "no completion channel for an rsocket");
   if (fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return fail(errno, "a completion channel that blocks");
-  cq_ = ibv_create_cq(id_.verbs, sizes.send_queue + sizes.receive_queue, nullptr, channel_, 0);
+  cq_ = ibv_create_cq(id_.verbs, sizes.send_queue + sizes.receive_queue + kControlReceives, nullptr, channel_, 0);
   if (cq_ == nullptr) return fail(error_or(ENOMEM), "no completion queue for an rsocket");
   ibv_qp_init_attr_ex attributes{};
   attributes.send_cq = cq_;
   attributes.recv_cq = cq_;
   attributes.cap.max_send_wr = sizes.send_queue;
-  attributes.cap.max_recv_wr = sizes.receive_queue;
+  attributes.cap.max_recv_wr = sizes.receive_queue + kControlReceives;
   attributes.cap.max_send_sge = 1;
   attributes.cap.max_inline_data = inline_size;
   attributes.qp_type = IBV_QPT_RC;

@@ -55,6 +55,8 @@ Result<std::size_t> StreamSocket::receive(std::span<const iovec> into, int flags
   std::unique_lock lock(mutex_);
   if (auto ready = await_stream(lock, flags); !ready) return tl::unexpected(ready.error());
   const ReceiveMode mode = (flags & MSG_PEEK) != 0 ? ReceiveMode::kPeek : ReceiveMode::kTake;
+  // Who peeks may look until there is more.
+  if (mode == ReceiveMode::kPeek) progress();
   Cursor cursor(into);
   Result<void> come;
   while (!cursor.at_end()) {

@@ -135,7 +135,7 @@ Result<void> StreamSocket::answer(const Request& request, const StreamSocket& li
 Result<void> StreamSocket::make_queue() {
   ibv_device_attr limits{};
   if (const int error = ibv_query_device(id_->verbs, &limits); error != 0) return fail(error, "no device attributes");
-  const auto most = static_cast<std::uint16_t>(std::min<int>(limits.max_qp_wr, kQueueSizeMax));
+  const auto most = static_cast<std::uint16_t>(std::min<int>(limits.max_qp_wr - kControlReceives, kQueueSizeMax));
   StreamSizes& sizes = settings_.sizes;
   sizes.send_queue = std::min(sizes.send_queue, most);
   sizes.receive_queue = std::min(sizes.receive_queue, most);

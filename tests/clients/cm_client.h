@@ -67,6 +67,8 @@ class Address {
     freeaddrinfo(found);
   }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage_); }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const { return storage_.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in); }
 
  private:
   sockaddr_storage storage_{};

@@ -1,4 +1,4 @@
-"""Our own programs: the errors of the API, connections from many threads, datagram services."""
+"""Our own programs: the errors of the API, connections from many threads, datagram services, rsockets."""
 
 from faults import FAULTS
 from lab import PATHS, Lab
@@ -22,6 +22,12 @@ def datagrams(lab: Lab, kind: str, *options: str):
     lab.ucm_run(path.server, lab.executable("cm_datagrams"), path.bind_address, "64", options=options).succeed(RUN_S)
 
 
+def rsockets(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    no_fork = ("no-fork",) if "thread" in lab.sanitizer else ()  # of a program with threads: more than the sanitizer can bear
+    lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork, options=options).succeed(RUN_S)
+
+
 def case(function, *arguments):
     def run(lab: Lab):
         function(lab, *arguments)
@@ -35,4 +41,6 @@ CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loop
 CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")
 CASES["datagrams.bad_network"] = case(datagrams, "own", *FAULTS)
+CASES |= {f"rsockets.{kind}": case(rsockets, kind) for kind in ("loopback4", "loopback6", "own")}
+CASES["rsockets.bad_network"] = case(rsockets, "own", "--faults", "loss=1,seed=1")
 CASES["threads.embedded"] = case(threads, "loopback4", "--embedded")

@@ -31,6 +31,7 @@ CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many,
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.",
+        "matrix.rstream.from_linux4", "matrix.riostream.to_linux6",
         "matrix.cmtime.from_linux4", "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
         "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6",
         "loss.loss1.")

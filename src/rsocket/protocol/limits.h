@@ -28,5 +28,8 @@ inline constexpr std::uint32_t kTransferMax = 64 * 1024;
 
 // Control messages need no credit but one of these slots of the send queue.
 inline constexpr std::uint16_t kControlSlots = 4;
+// Receives beyond those that credits tell of, so that the peer's last control messages find one while the program does
+// not call: or the peer's rclose() would wait for that.
+inline constexpr std::uint16_t kControlReceives = 2 * kControlSlots;
 
 }  // namespace ucm::rsocket
