@@ -76,7 +76,10 @@ RingCmLink::RingCmLink(std::shared_ptr<SessionCore> core, std::uint32_t id, ipc:
 RingCmLink::~RingCmLink() {
   const CancellationOff no_cancellation;
   core_->remove_listener(event_fd_.get());
-  if (!core_->lost()) static_cast<void>(core_->ask(ipc::ControlCall::kCloseLink, id_));
+  if (core_->lost()) return;
+  ipc::ControlRequest close = ipc::make_request(ipc::ControlCall::kCloseLink, 0);
+  close.link = id_;
+  static_cast<void>(core_->ask(close));
 }
 
 ipc::CmReply RingCmLink::lost_reply() const {

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "host/device.h"
 #include "ipc/cm_api.h"
+#include "wire/address.h"
 #include "wire/datagram.h"
 
 namespace ucm::client {
@@ -83,6 +84,11 @@ class Session {
   // Tells the node which peer QP a local RC QP accepts packets from; 0 = any (UD). Locally sourced packets for `qpn`
   // are then delivered only when the process that sent them owns `peer_qpn`. No system call.
   virtual void set_peer_qpn(std::uint32_t qpn, std::uint32_t peer_qpn) = 0;
+
+  // Packets of the group come on the data link until leave_group() was called as often. EINVAL: no multicast address;
+  // ENOBUFS: the host's limit; ENODEV: no such interface.
+  virtual Result<void> join_group(const wire::MulticastGroup& group) = 0;
+  virtual void leave_group(const wire::MulticastGroup& group) = 0;
 
   // Readable (hang-up) when the node is gone.
   virtual int lost_fd() const = 0;

@@ -110,12 +110,11 @@ void SessionCore::abandon() {
   if (!inherited()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-Result<Answer> SessionCore::ask(ipc::ControlCall call, std::uint32_t link) {
+Result<Answer> SessionCore::ask(ipc::ControlRequest request) {
   const CancellationOff no_cancellation;
   if (lost()) return lost_error();
   const std::lock_guard lock(ask_mutex_);
-  ipc::ControlRequest request = ipc::make_request(call, ++sequence_);
-  request.link = link;
+  request.header.sequence = ++sequence_;
   auto answer = client::ask(socket_.get(), request);
   // After these the stream of answers is out of step.
   if (!answer && (answer.error().code == ETIMEDOUT || answer.error().code == EPROTO)) abandon();

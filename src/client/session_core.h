@@ -41,8 +41,9 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   // Hangs up when the node is gone.
   int socket() const { return socket_.get(); }
 
-  // `link`: for kCloseLink.
-  Result<Answer> ask(ipc::ControlCall call, std::uint32_t link = 0);
+  // The request's sequence number is set here.
+  Result<Answer> ask(ipc::ControlRequest request);
+  Result<Answer> ask(ipc::ControlCall call) { return ask(ipc::make_request(call, 0)); }
 
   // An eventfd that gets one token when the node is lost. ENOTCONN when it is already.
   Result<void> add_listener(int event_fd);

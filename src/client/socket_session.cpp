@@ -17,6 +17,13 @@ TimeNs monotonic_now() {
   return TimeNs{ts.tv_sec} * kNanosecondsPerSecond + ts.tv_nsec;
 }
 
+ipc::ControlRequest group_request(ipc::ControlCall call, const wire::MulticastGroup& group) {
+  ipc::ControlRequest request = ipc::make_request(call, 0);
+  request.group = group.address.bytes;
+  request.ifindex = group.ifindex;
+  return request;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<SocketSession>> SocketSession::open(ipc::FileDescriptor socket, Answer hello) {
@@ -100,6 +107,17 @@ void SocketSession::set_peer_qpn(std::uint32_t qpn, std::uint32_t peer_qpn) {
   if (inherited()) return;
   const std::lock_guard lock(qpns_mutex_);
   write_peer(qpn, peer_qpn);
+}
+
+Result<void> SocketSession::join_group(const wire::MulticastGroup& group) {
+  const auto joined = core_->ask(group_request(ipc::ControlCall::kJoinGroup, group));
+  if (!joined) return tl::unexpected(joined.error());
+  return {};
+}
+
+// The node forgets with the session whatever this cannot tell it.
+void SocketSession::leave_group(const wire::MulticastGroup& group) {
+  static_cast<void>(core_->ask(group_request(ipc::ControlCall::kLeaveGroup, group)));
 }
 
 void SocketSession::write_peer(std::uint32_t qpn, std::uint32_t peer_qpn) {

@@ -27,6 +27,8 @@ class SocketSession final : public Session {
   Result<std::uint32_t> allocate_qpn() override;
   void free_qpn(std::uint32_t qpn) override;
   void set_peer_qpn(std::uint32_t qpn, std::uint32_t peer_qpn) override;
+  Result<void> join_group(const wire::MulticastGroup& group) override;
+  void leave_group(const wire::MulticastGroup& group) override;
   int lost_fd() const override { return core_->lost_fd(); }
   bool lost() const override { return core_->lost(); }
 

@@ -21,6 +21,8 @@ class RealNode final : public NodeAccess {
   void allow_low_ports(node::SessionId session) override { node_.allow_low_ports(session); }
   void remove_link(node::LinkId link) override { node_.remove_link(link); }
   void remove_session(node::SessionId session) override { node_.remove_session(session); }
+  Result<void> join_group(const wire::MulticastGroup& group) override { return node_.join_group(group); }
+  void leave_group(const wire::MulticastGroup& group) override { node_.leave_group(group); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return node_.listeners(); }
   std::vector<node::Node::ConnectionStatus> connections() const override { return node_.connections(); }
   std::vector<node::Node::Count> counters() const override { return node_.counters(); }

@@ -18,6 +18,8 @@ class NodeAccess {
   virtual void allow_low_ports(node::SessionId session) = 0;
   virtual void remove_link(node::LinkId link) = 0;
   virtual void remove_session(node::SessionId session) = 0;
+  virtual Result<void> join_group(const wire::MulticastGroup& group) = 0;
+  virtual void leave_group(const wire::MulticastGroup& group) = 0;
 
   virtual std::vector<node::Node::ListenerStatus> listeners() const = 0;
   virtual std::vector<node::Node::ConnectionStatus> connections() const = 0;

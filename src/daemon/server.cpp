@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "daemon/server_types.h"
+#include "wire/headers.h"
 
 namespace ucm::daemon {
 namespace {
@@ -148,6 +149,7 @@ void Server::end_session(std::uint32_t id) {
     node_->remove_session(id);
     qpns_.release_all(id);
     sources_.release_all(id);
+    for (const wire::MulticastGroup& group : groups_.leave_all(id)) node_->leave_group(group);
     if (--programs_ == 0) idle_since_ = loop_.now();
   }
   sessions_.erase(it);
@@ -271,17 +273,30 @@ void Server::deliver_event(node::LinkId link_id, const ipc::CmEvent& event) {
 }
 
 void Server::deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload) {
+  if (qpn == wire::kMulticastQpn) return deliver_multicast(info, payload);
   const auto owner = sessions_.find(qpns_.owner_of(qpn));
   if (owner == sessions_.end() || owner->second->doomed) {
     ++counters_.packets_no_owner;
     return;
   }
-  Session& session = *owner->second;
+  hand_over(*owner->second, peer_qpn_of(*owner->second, qpn), info, payload);
+}
+
+void Server::deliver_multicast(const wire::DatagramInfo& info, Bytes payload) {
+  const auto members = groups_.members_of({info.destination, info.ifindex});
+  if (members.empty()) ++counters_.packets_no_owner;
+  for (const MulticastGroups::Member member : members) {
+    Session& session = *sessions_.at(member);
+    if (!session.doomed) hand_over(session, 0, info, payload);
+  }
+}
+
+void Server::hand_over(Session& session, std::uint32_t peer_qpn, const wire::DatagramInfo& info, Bytes payload) {
   if (!session.data) {
     ++counters_.packets_no_link;
     return;
   }
-  if (!source_allowed(session, qpn, info)) return;
+  if (!source_allowed(peer_qpn, info)) return;
   switch (session.data->deliver(info, payload)) {
     case DataLink::Delivery::kDelivered:
       ++counters_.packets;
@@ -305,9 +320,9 @@ std::uint32_t Server::peer_qpn_of(const Session& owner, std::uint32_t qpn) const
   return std::atomic_ref(table[qpns_.index_of(qpn)]).load(std::memory_order_acquire);
 }
 
-bool Server::source_allowed(const Session& owner, std::uint32_t qpn, const wire::DatagramInfo& info) {
+bool Server::source_allowed(std::uint32_t peer_qpn, const wire::DatagramInfo& info) {
   if (!node_->is_local(info.source)) return true;
-  switch (sources_.check(info.source_port, peer_qpn_of(owner, qpn), qpns_)) {
+  switch (sources_.check(info.source_port, peer_qpn, qpns_)) {
     case SourceCheck::Verdict::kAccept:
       return true;
     case SourceCheck::Verdict::kUnknownPort:

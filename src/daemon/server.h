@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "daemon/multicast_groups.h"
 #include "daemon/node_access.h"
 #include "daemon/qpn_allocator.h"
 #include "daemon/source_check.h"
@@ -44,7 +45,7 @@ struct ServerCounters {
   std::uint64_t events_waited = 0;  // event ring full
   std::uint64_t events_without_link = 0;
   std::uint64_t packets = 0;
-  std::uint64_t packets_no_owner = 0;  // QP number that is nobody's
+  std::uint64_t packets_no_owner = 0;  // QP number that is nobody's, or group that nobody has joined
   std::uint64_t packets_no_link = 0;   // its owner has not opened a data link
   std::uint64_t packets_ring_full = 0;
   std::uint64_t packets_too_long = 0;
@@ -102,6 +103,8 @@ class Server {
   void close_link(Session& session, const ipc::ControlRequest& request);
   void allocate_qpns(Session& session, const ipc::ControlRequest& request);
   void send_sockets(Session& session, const ipc::ControlRequest& request);
+  void join_group(Session& session, const ipc::ControlRequest& request);
+  void leave_group(Session& session, const ipc::ControlRequest& request);
   void status(Session& session, const ipc::ControlRequest& request);
   void stop(Session& session, const ipc::ControlRequest& request);
   void send_sealed_copy(Session& session, const ipc::ControlRequest& request, const char* name, Bytes bytes);
@@ -115,8 +118,11 @@ class Server {
 
   void deliver_event(node::LinkId link, const ipc::CmEvent& event);
   void deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload);
+  void deliver_multicast(const wire::DatagramInfo& info, Bytes payload);
+  // `peer_qpn`: what the packet's sender has to own where it is on this host; 0 = any QP.
+  void hand_over(Session& session, std::uint32_t peer_qpn, const wire::DatagramInfo& info, Bytes payload);
   std::uint32_t peer_qpn_of(const Session& owner, std::uint32_t qpn) const;
-  bool source_allowed(const Session& owner, std::uint32_t qpn, const wire::DatagramInfo& info);
+  bool source_allowed(std::uint32_t peer_qpn, const wire::DatagramInfo& info);
   void log(LogLevel level, const std::string& text) const;
 
   net::EventLoop& loop_;
@@ -126,6 +132,7 @@ class Server {
   bool listening_ = false;  // false also while out of descriptors
   QpnAllocator qpns_;
   SourceCheck sources_;
+  MulticastGroups groups_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Session>> sessions_;
   std::unordered_map<std::uint32_t, std::unique_ptr<LinkEntry>> links_;
   std::vector<std::uint32_t> active_links_;

@@ -15,6 +15,14 @@ using ipc::ControlCall;
 using ipc::ControlReply;
 using ipc::ControlRequest;
 
+namespace {
+
+wire::MulticastGroup group_of(const ControlRequest& request) {
+  return {.address = {.bytes = request.group}, .ifindex = request.ifindex};
+}
+
+}  // namespace
+
 void Server::on_control(std::uint32_t session_id, std::uint32_t epoll_events) {
   const auto it = sessions_.find(session_id);
   if (it == sessions_.end() || it->second->doomed) return;
@@ -60,7 +68,8 @@ void Server::answer(Session& session, const ControlRequest& request) {
   const ControlCall call = request.header.call;
   const bool for_programs = call == ControlCall::kOpenCmLink || call == ControlCall::kOpenDataLink ||
                             call == ControlCall::kCloseLink || call == ControlCall::kAllocateQpns ||
-                            call == ControlCall::kSendSockets;
+                            call == ControlCall::kSendSockets || call == ControlCall::kJoinGroup ||
+                            call == ControlCall::kLeaveGroup;
   if (for_programs && session.role != ipc::Role::kProgram) {
     return send_failure(session, request, EPERM, "a tool has no links and QP numbers");
   }
@@ -83,6 +92,10 @@ void Server::answer(Session& session, const ControlRequest& request) {
       return status(session, request);
     case ControlCall::kStop:
       return stop(session, request);
+    case ControlCall::kJoinGroup:
+      return join_group(session, request);
+    case ControlCall::kLeaveGroup:
+      return leave_group(session, request);
   }
 }
 
@@ -220,6 +233,30 @@ void Server::send_sockets(Session& session, const ControlRequest& request) {
   if (sockets->ipv4.valid()) descriptors.push_back(sockets->ipv4.get());
   if (sockets->ipv6.valid()) descriptors.push_back(sockets->ipv6.get());
   send_reply(session, reply, descriptors);
+}
+
+void Server::join_group(Session& session, const ControlRequest& request) {
+  const wire::MulticastGroup group = group_of(request);
+  if (!group.address.is_multicast()) return send_failure(session, request, EINVAL, "not a multicast address");
+  if (groups_.joins_of(session.id) >= ipc::kGroupJoinsPerSessionMax) {
+    return send_failure(session, request, ENOMEM, "too many multicast groups in one process");
+  }
+  if (groups_.join(session.id, group)) {
+    if (const auto joined = node_->join_group(group); !joined) {
+      groups_.leave(session.id, group);
+      return send_failure(session, request, joined.error().code, joined.error().message);
+    }
+  }
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {});
+}
+
+// A group that the session is not in: nothing to do.
+void Server::leave_group(Session& session, const ControlRequest& request) {
+  const wire::MulticastGroup group = group_of(request);
+  if (groups_.leave(session.id, group)) node_->leave_group(group);
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {});
 }
 
 void Server::status(Session& session, const ControlRequest& request) {

@@ -40,6 +40,7 @@ enum class CmCall : std::uint16_t {
   kEstablish,  // the active QP is in RTS: send RTU
   kNotify,     // communication established by data
   kDisconnect,
+  kJoinMulticast,  // destination = the group, multicast = a number of the caller's; event kMulticastJoin
 };
 
 enum class CmOption : std::uint32_t { kTos = 0, kReuseAddr = 1, kAfOnly = 2, kAckTimeout = 3 };
@@ -75,9 +76,10 @@ struct CmCommand {
   CmOption option{};             // kSetOption
   std::uint32_t option_value = 0;
   SocketAddress source{};       // kBindAddr; kResolveAddr (family 0 = none)
-  SocketAddress destination{};  // kResolveAddr
+  SocketAddress destination{};  // kResolveAddr, kJoinMulticast
   CmConnParam conn{};           // kConnect, kAccept, kReject
-  std::array<std::uint32_t, 16> reserved3{};
+  std::uint32_t multicast = 0;  // kJoinMulticast
+  std::array<std::uint32_t, 15> reserved3{};
 };
 
 struct CmReply {
@@ -103,6 +105,7 @@ enum class CmEventType : std::uint32_t {
   kEstablished = 9,
   kDisconnected = 10,
   kDeviceRemoval = 11,
+  kMulticastJoin = 12,
   kAddrChange = 14,
   kTimewaitExit = 15,
 };
@@ -141,12 +144,14 @@ struct CmEvent {
   std::int32_t status = 0;
   std::uint32_t id = 0;         // kConnectRequest: the new ID
   std::uint32_t listen_id = 0;  // kConnectRequest only
-  CmPath path{};                // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest
-  CmQpParams qp{};              // kConnectRequest, kConnectResponse
+  // kAddrResolved (addresses, ifindex), kRouteResolved, kConnectRequest; kMulticastJoin: remote is the group
+  CmPath path{};
+  CmQpParams qp{};  // kConnectRequest, kConnectResponse
   // kConnectRequest, kConnectResponse (depths swapped to the receiver's view), kRejected. UD: kConnectRequest and
   // kUnreachable (private data only), kEstablished (QP, Q_Key and private data).
   CmConnParam conn{};
-  std::array<std::uint32_t, 16> reserved{};
+  std::uint32_t multicast = 0;  // kMulticastJoin: of its command
+  std::array<std::uint32_t, 15> reserved{};
 };
 
 static_assert(std::is_trivially_copyable_v<CmCommand> && std::is_trivially_copyable_v<CmReply> &&

@@ -30,9 +30,11 @@ enum class ControlCall : std::uint16_t {
   kSendSockets,   // reply with source_port and the sockets of the families there are
   kStatus,        // reply with a sealed copy of JSON text
   kStop,          // the node leaves after the reply; only its own user and root may ask
+  kJoinGroup,     // group, ifindex; as often as wanted, each with its kLeaveGroup. Packets come on the data link
+  kLeaveGroup,
 };
 inline constexpr std::uint16_t kControlCallFirst = 1;
-inline constexpr std::uint16_t kControlCallLast = 9;
+inline constexpr std::uint16_t kControlCallLast = 11;
 
 struct ControlHeader {
   std::uint32_t magic = kControlMagic;
@@ -51,7 +53,9 @@ struct ControlRequest {
   ControlHeader header;
   Role role{};
   std::uint32_t link = 0;
-  std::array<std::uint32_t, 10> reserved{};
+  std::array<std::uint8_t, 16> group{};  // an IPv6 address, or IPv4 in mapped form
+  std::uint32_t ifindex = 0;
+  std::array<std::uint32_t, 5> reserved{};
 };
 static_assert(sizeof(ControlRequest) == 64 && offsetof(ControlRequest, link) == 20);
 

@@ -41,6 +41,11 @@ inline constexpr std::uint32_t kQpnBlocksPerSessionMax = 1024;
 // The table of peer QP numbers that a program shares with its node: one entry per QP number it may hold.
 inline constexpr std::size_t kPeerTableEntries = std::size_t{kQpnBlocksPerSessionMax} * kQpnBlockSize;
 
+// Multicast groups that one program has joined, each counted as often as it was. A stock host lets a socket join 20
+// IPv4 groups (net.ipv4.igmp_max_memberships), so that is what a device promises.
+inline constexpr std::uint32_t kGroupJoinsPerSessionMax = 1024;
+inline constexpr int kMulticastGroupsMax = 20;
+
 // Sockets handed to one program. One pair is used; a second one covers a retry.
 inline constexpr std::size_t kSendPortsPerSessionMax = 4;
 

@@ -42,6 +42,8 @@ class FaultPort final : public PacketPort {
   std::size_t receive(const Sink& sink, std::size_t datagrams_max) override;
   void send(std::span<const Datagram> datagrams) override { inner_->send(datagrams); }
   std::uint16_t source_port() const override { return inner_->source_port(); }
+  Result<void> join_group(const wire::MulticastGroup& group) override { return inner_->join_group(group); }
+  void leave_group(const wire::MulticastGroup& group) override { inner_->leave_group(group); }
   std::vector<int> wait_fds() const override { return inner_->wait_fds(); }
   bool holds_datagrams() const override { return !held_.empty() || inner_->holds_datagrams(); }
 

@@ -25,6 +25,11 @@ class MemoryNetwork::Port final : public PacketPort {
   }
 
   std::uint16_t source_port() const override { return source_port_; }
+  Result<void> join_group(const wire::MulticastGroup& group) override {
+    network_.groups_[group.address].insert(queue_);
+    return {};
+  }
+  void leave_group(const wire::MulticastGroup& group) override { network_.groups_[group.address].erase(queue_); }
   std::vector<int> wait_fds() const override { return {}; }
 
  private:
@@ -44,6 +49,10 @@ void MemoryNetwork::send(const Datagram& datagram, std::uint16_t source_port) {
   Stored stored{datagram.info, Payload(datagram.payload.begin(), datagram.payload.end())};
   stored.info.source_port = source_port;
   if (tap_ && !tap_(stored.info, stored.payload)) return;
+  if (stored.info.destination.is_multicast()) {
+    for (const auto& member : groups_[stored.info.destination]) member->datagrams.push_back(stored);
+    return;
+  }
   const auto queue = queues_.find(stored.info.destination);
   if (queue == queues_.end()) {
     ++unroutable_count_;

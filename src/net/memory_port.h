@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "net/packet_port.h"
@@ -40,6 +41,7 @@ class MemoryNetwork {
   void send(const Datagram& datagram, std::uint16_t source_port);
 
   std::map<wire::IpAddress, std::shared_ptr<Queue>> queues_;
+  std::map<wire::IpAddress, std::set<std::shared_ptr<Queue>>> groups_;  // one segment: interfaces do not matter
   Tap tap_;
   std::uint64_t sent_count_ = 0;
   std::uint64_t unroutable_count_ = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/result.h"
 #include "wire/datagram.h"
 
 namespace ucm::net {
@@ -33,6 +34,10 @@ class PacketPort {
 
   // The UDP source port of everything sent (the ICRC covers it).
   virtual std::uint16_t source_port() const = 0;
+
+  // What is sent to `group` arrives here, too, until leave_group(). Once per group; errors are the system's.
+  virtual Result<void> join_group(const wire::MulticastGroup& group) = 0;
+  virtual void leave_group(const wire::MulticastGroup& group) = 0;
 
   // Readable while datagrams wait. Empty: only receive() tells.
   virtual std::vector<int> wait_fds() const = 0;

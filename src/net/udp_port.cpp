@@ -158,6 +158,40 @@ Result<std::unique_ptr<UdpPort>> UdpPort::open() {
       new UdpPort(std::move(*ipv4), ipv6 ? std::move(*ipv6) : OwnedFd(), std::move(*send_sockets)));
 }
 
+Result<void> UdpPort::change_membership(const wire::MulticastGroup& group, Membership change) {
+  const bool join = change == Membership::kJoin;
+  int changed = -1;
+  if (group.address.is_ipv4()) {
+    ip_mreqn request{};
+    request.imr_multiaddr.s_addr = htonl(group.address.ipv4_value());
+    request.imr_ifindex = static_cast<int>(group.ifindex);
+    changed =
+        setsockopt(ipv4_.get(), IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &request, sizeof request);
+  } else {
+    ipv6_mreq request{};
+    std::memcpy(&request.ipv6mr_multiaddr, group.address.bytes.data(), group.address.bytes.size());
+    request.ipv6mr_interface = group.ifindex;
+    changed =
+        setsockopt(ipv6_.get(), IPPROTO_IPV6, join ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP, &request, sizeof request);
+  }
+  if (changed == 0) return {};
+  const int error = errno;
+  const std::string name = to_string(group.address) + " on interface " + std::to_string(group.ifindex);
+  if (error == ENOBUFS && group.address.is_ipv4()) {
+    return fail(error, "cannot join " + name + ": this host's limit is net.ipv4.igmp_max_memberships");
+  }
+  return fail(error, "cannot join or leave " + name + ": " + std::strerror(error));
+}
+
+Result<void> UdpPort::join_group(const wire::MulticastGroup& group) {
+  return change_membership(group, Membership::kJoin);
+}
+
+// It fails only where the interface has gone, and the membership with it.
+void UdpPort::leave_group(const wire::MulticastGroup& group) {
+  static_cast<void>(change_membership(group, Membership::kLeave));
+}
+
 std::vector<int> UdpPort::wait_fds() const {
   std::vector<int> fds{ipv4_.get()};
   if (ipv6_.valid()) fds.push_back(ipv6_.get());

@@ -25,6 +25,8 @@ class UdpPort final : public PacketPort {
   std::size_t receive(const Sink& sink, std::size_t datagrams_max) override;
   void send(std::span<const Datagram> datagrams) override;
   std::uint16_t source_port() const override { return sender_.port(); }
+  Result<void> join_group(const wire::MulticastGroup& group) override;
+  void leave_group(const wire::MulticastGroup& group) override;
   std::vector<int> wait_fds() const override;
 
   SendSockets send_sockets() const { return send_sockets_.borrow(); }
@@ -33,7 +35,9 @@ class UdpPort final : public PacketPort {
 
  private:
   struct Batch;
+  enum class Membership { kJoin, kLeave };
   UdpPort(OwnedFd ipv4, OwnedFd ipv6, OwnedSendSockets send_sockets);
+  Result<void> change_membership(const wire::MulticastGroup& group, Membership change);
   std::size_t receive_batch(int fd, const Sink& sink, std::size_t datagrams_max);
 
   OwnedFd ipv4_;

@@ -74,6 +74,7 @@ void add_header_controls(msghdr& message, const wire::DatagramInfo& info) {
   if (info.source.is_ipv4()) {
     in_pktinfo source{};
     std::memcpy(&source.ipi_spec_dst, &info.source.bytes[12], 4);
+    if (info.destination.is_multicast()) source.ipi_ifindex = static_cast<int>(info.ifindex);
     add_control(message, IPPROTO_IP, IP_PKTINFO, source);
     add_control(message, IPPROTO_IP, IP_TOS, int{info.traffic_class});
     add_control(message, IPPROTO_IP, IP_TTL, int{info.hop_limit});
@@ -81,7 +82,8 @@ void add_header_controls(msghdr& message, const wire::DatagramInfo& info) {
   }
   in6_pktinfo source{};
   std::memcpy(&source.ipi6_addr, info.source.bytes.data(), 16);
-  if (info.source.is_link_local() || info.destination.is_link_local()) source.ipi6_ifindex = info.ifindex;
+  const bool on_link = info.source.is_link_local() || info.destination.is_link_local();
+  if (on_link || info.destination.is_multicast()) source.ipi6_ifindex = info.ifindex;
   add_control(message, IPPROTO_IPV6, IPV6_PKTINFO, source);
   add_control(message, IPPROTO_IPV6, IPV6_TCLASS, int{info.traffic_class});
   add_control(message, IPPROTO_IPV6, IPV6_HOPLIMIT, int{info.hop_limit});

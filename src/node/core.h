@@ -93,6 +93,7 @@ class Core {
   Result<void> establish(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> notify(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> disconnect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
+  Result<void> join_multicast(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> bind(RdmaId& id, const Endpoint& local);
   PortClaim claim_of(const RdmaId& id) const;
   std::uint64_t device_guid(const RdmaId& id) const;

@@ -14,6 +14,7 @@ namespace {
 constexpr std::uint8_t kPacketLifetime = 16;  // 0.27 s  // Linux >= 6.2
 constexpr std::uint8_t kAckTimeoutMax = 31;   // 5 bits on the wire
 constexpr std::uint32_t kFlowLabelMask = 0xFFFFF;
+constexpr int kNotSupported = 524;  // Linux: ENOTSUPP, which user space has no name for
 
 bool is_port_space(std::uint16_t value) {
   constexpr std::array kKnown{wire::PortSpace::kIpoib, wire::PortSpace::kTcp, wire::PortSpace::kUdp,
@@ -67,6 +68,7 @@ const Core::CallEntry* Core::find_call(ipc::CmCall call) {
       CallEntry{CmCall::kEstablish, IdInput::kEstablish, &Core::establish},
       CallEntry{CmCall::kNotify, IdInput::kNotify, &Core::notify},
       CallEntry{CmCall::kDisconnect, IdInput::kDisconnect, &Core::disconnect},
+      CallEntry{CmCall::kJoinMulticast, IdInput::kJoinMulticast, &Core::join_multicast},
   };
   const auto* const found = std::ranges::find(kCalls, call, &CallEntry::call);
   return found != kCalls.end() ? found : nullptr;
@@ -319,6 +321,22 @@ Result<void> Core::notify(TimeNs now, RdmaId& id, const ipc::CmCommand&) {
 
 Result<void> Core::disconnect(TimeNs now, RdmaId& id, const ipc::CmCommand&) {
   engine_.disconnect(now, id.connection);
+  return {};
+}
+
+// RoCE has no subnet administrator to ask: every IPv4 group is there. Its packets are asked for when a QP is
+// attached.
+Result<void> Core::join_multicast(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
+  if (id.ifindex == 0 || !id.is_datagram()) return fail(EINVAL, "not a datagram ID with a device");
+  const auto group = endpoint_of(command.destination);
+  if (!group || !group->address.is_multicast()) return fail(EINVAL, "not a multicast address");
+  if (!group->address.is_ipv4()) return fail(kNotSupported, "RoCEv2 has IPv4 groups only");
+  ipc::CmEvent told{.type = ipc::CmEventType::kMulticastJoin, .id = id.id, .path = path_of(id)};
+  told.path.remote = to_socket_address(*group);
+  told.path.traffic_class = 0;
+  told.path.flow_label = 0;
+  told.multicast = command.multicast;
+  push_event(id.id, told);
   return {};
 }
 

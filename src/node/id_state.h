@@ -32,6 +32,7 @@ enum class IdInput : std::uint8_t {
   kEstablish,
   kNotify,
   kDisconnect,
+  kJoinMulticast,
   // Happenings; what is not in the table is not told to the program.
   kAddrFound,
   kAddrFailed,
@@ -39,7 +40,7 @@ enum class IdInput : std::uint8_t {
   kDisconnected,
   kTimewaitExit,
 };
-inline constexpr std::size_t kIdInputCount = 15;
+inline constexpr std::size_t kIdInputCount = 16;
 
 struct IdTransition {
   IdState from;
@@ -64,6 +65,8 @@ inline constexpr std::array kIdTransitions = {
     IdTransition{IdState::kConnect, IdInput::kNotify, IdState::kConnect},
     IdTransition{IdState::kConnect, IdInput::kDisconnect, IdState::kConnect},
     IdTransition{IdState::kDisconnect, IdInput::kDisconnect, IdState::kDisconnect},
+    IdTransition{IdState::kAddrBound, IdInput::kJoinMulticast, IdState::kAddrBound},
+    IdTransition{IdState::kAddrResolved, IdInput::kJoinMulticast, IdState::kAddrResolved},
     IdTransition{IdState::kConnect, IdInput::kConnectionEvent, IdState::kConnect},
     IdTransition{IdState::kConnect, IdInput::kDisconnected, IdState::kDisconnect},
     IdTransition{IdState::kDisconnect, IdInput::kTimewaitExit, IdState::kDisconnect},

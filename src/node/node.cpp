@@ -87,6 +87,8 @@ ipc::CmReply Node::execute(SessionId session, LinkId link, const ipc::CmCommand&
 void Node::allow_low_ports(SessionId session) { impl_->core->allow_low_ports(session); }
 void Node::remove_link(LinkId link) { impl_->core->remove_link(impl_->loop.now(), link); }
 void Node::remove_session(SessionId session) { impl_->core->remove_session(impl_->loop.now(), session); }
+Result<void> Node::join_group(const wire::MulticastGroup& group) { return impl_->port().join_group(group); }
+void Node::leave_group(const wire::MulticastGroup& group) { impl_->port().leave_group(group); }
 
 std::vector<Node::ListenerStatus> Node::listeners() const { return impl_->core->listeners(); }
 std::vector<Node::ConnectionStatus> Node::connections() const { return impl_->core->connections(); }

@@ -52,6 +52,9 @@ class Node {
   // freed).
   void remove_link(LinkId link);
   void remove_session(SessionId session);
+  // As PacketPort's: received packets of the group are delivered as data for wire::kMulticastQpn.
+  Result<void> join_group(const wire::MulticastGroup& group);
+  void leave_group(const wire::MulticastGroup& group);
   // Bytes-free view for `ucm status`.
   struct ListenerStatus {
     SessionId session;

@@ -4,8 +4,8 @@
 //
 // Threads: calls on one ID may come from several threads, and events of it be read in another one. Two locks, never
 // held across a wait for an event:
-//   qp_mutex_  while the QP is created, modified or destroyed, so that a QP destroyed by one thread is not modified by
-//              another that reads events;
+//   qp_mutex_  while the QP is created, modified, attached to a multicast group or destroyed, so that a QP destroyed by
+//              one thread is not modified by another that reads events;
 //   mutex_     the state below it; may be taken while qp_mutex_ is held, not the other way round.
 #pragma once
 
@@ -56,6 +56,10 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<void> notify(ibv_event_type event);
   Result<void> disconnect();
   Result<void> set_option(int level, int name, const void* value, std::size_t size);
+  // The event names `context`. A sender's QP is not attached: nothing sent to the group comes to it.
+  enum class MulticastRole : std::uint8_t { kMember, kSender };
+  Result<void> join_multicast(const sockaddr* group, MulticastRole role, void* context);
+  Result<void> leave_multicast(const sockaddr* group);  // EADDRNOTAVAIL: not joined
 
   Result<void> create_qp(ibv_qp_init_attr_ex& attributes);
   void destroy_qp();
@@ -116,6 +120,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   void process_response(const ipc::CmEvent& cause, Event& told);
   void process_datagram_answer(const ipc::CmEvent& cause, Event& told);
   Result<void> connect_qp();
+  bool process_multicast(const ipc::CmEvent& cause, Event& told);
   bool process_end(Event& told);
 
   // QP transitions; with qp_mutex_ held unless said otherwise.
@@ -126,11 +131,22 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<ConnectionFacts> facts();
   Result<void> create_cqs(ibv_qp_init_attr_ex& attributes);
   void destroy_cqs();
+  // A QP that is attached to a group cannot be destroyed.
+  void detach_from_groups();
   Result<ibv_ece> negotiate_ece(const ibv_ece& remote);
 
   const std::uint32_t handle_;
 
   std::mutex qp_mutex_;
+  struct Membership {
+    std::uint32_t number = 0;  // names it in the event that answers the join
+    ipc::SocketAddress group;
+    MulticastRole role{};
+    void* context = nullptr;
+    bool attached = false;  // the QP
+  };
+  std::vector<Membership> memberships_;
+  std::uint32_t last_membership_ = 0;
 
   std::mutex mutex_;
   std::condition_variable acknowledged_changed_;

@@ -64,6 +64,8 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
     case ipc::CmEventType::kConnectError:
     case ipc::CmEventType::kDisconnected:
       return process_end(told);
+    case ipc::CmEventType::kMulticastJoin:
+      return process_multicast(cause, told);
     case ipc::CmEventType::kDeviceRemoval:
     case ipc::CmEventType::kAddrChange:
     case ipc::CmEventType::kTimewaitExit:

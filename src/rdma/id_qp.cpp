@@ -150,6 +150,7 @@ Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
 
 void Id::destroy_qp() {
   const std::lock_guard lock(qp_mutex_);
+  detach_from_groups();
   if (qp != nullptr) ibv_destroy_qp(qp);
   qp = nullptr;
   destroy_cqs();

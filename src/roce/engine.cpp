@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -51,6 +53,8 @@ struct Engine::State {
   // After anything was done to the QP in `slot`: its place in the schedule and among the deadlines.
   void settle(std::uint32_t slot);
   void settle_qp(Qpn qpn) { settle(slot_of_qpn.at(qpn)); }
+  std::size_t groups_of(Qpn qpn) const;
+  void deliver(TimeNs now, const wire::DatagramInfo& info, const Packet& packet, Qpn qpn);
   std::size_t seal(std::uint16_t source_port, wire::DatagramInfo& info, std::size_t size, MutableBytes out);
 
   Core core;
@@ -66,6 +70,7 @@ struct Engine::State {
   std::vector<QpSlot> slots;
   std::vector<std::uint32_t> free_slots;
   std::unordered_map<Qpn, std::uint32_t> slot_of_qpn;
+  std::map<wire::MulticastGroup, std::set<Qpn>> groups;
   RingQueue<std::uint32_t> ready;  // slots whose QPs may have something to send, in turn
   DeadlineHeap deadlines;          // by slot
 };
@@ -111,6 +116,21 @@ void Engine::State::settle(std::uint32_t slot) {
   }
   const TimeNs deadline = qp.next_deadline();
   if (deadlines.deadline_of(slot) != deadline) deadlines.set(slot, deadline);
+}
+
+std::size_t Engine::State::groups_of(Qpn qpn) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(groups, [qpn](const auto& entry) { return entry.second.contains(qpn); }));
+}
+
+void Engine::State::deliver(TimeNs now, const wire::DatagramInfo& info, const Packet& packet, Qpn qpn) {
+  const auto found = slot_of_qpn.find(qpn);
+  if (found == slot_of_qpn.end()) {
+    ++core.counters.unknown_qp;
+    return;
+  }
+  slots[found->second].qp->on_packet(now, info, packet);
+  settle(found->second);
 }
 
 // Completes a packet of `size` bytes up to its pad with what every packet needs.
@@ -299,6 +319,7 @@ Result<QpAttributes> Engine::query_qp(Qpn qpn) const {
 Result<void> Engine::destroy_qp(TimeNs, Qpn qpn) {
   QueuePair* qp = state_->find_qp(qpn);
   if (qp == nullptr) return fail(EINVAL, "no such queue pair");
+  if (state_->groups_of(qpn) != 0) return fail(EBUSY, "the queue pair is attached to a multicast group");
   qp->retire();
   state_->core.events.remove_if([user = qp->params().user](const Event& event) {
     const bool other = event.type == EventType::kCompletion || event.type == EventType::kCqOverrun ||
@@ -307,6 +328,23 @@ Result<void> Engine::destroy_qp(TimeNs, Qpn qpn) {
   });
   state_->count_users(qp->params(), UINT32_MAX);
   state_->remove_qp(qpn);
+  return {};
+}
+
+Result<bool> Engine::attach_multicast(Qpn qpn, const wire::MulticastGroup& group) {
+  const QueuePair* qp = state_->find_qp(qpn);
+  if (qp == nullptr || qp->params().type != QpType::kUd) return fail(EINVAL, "only UD queue pairs take multicast");
+  if (!group.address.is_multicast()) return fail(EINVAL, "not a multicast address");
+  if (state_->groups_of(qpn) >= kGroupsPerQpMax) return fail(ENOMEM, "the queue pair is in too many groups");
+  return state_->groups[group].insert(qpn).second;
+}
+
+Result<void> Engine::detach_multicast(Qpn qpn, const wire::MulticastGroup& group) {
+  const auto members = state_->groups.find(group);
+  if (members == state_->groups.end() || members->second.erase(qpn) == 0) {
+    return fail(EINVAL, "the queue pair is not attached to the group");
+  }
+  if (members->second.empty()) state_->groups.erase(members);
   return {};
 }
 
@@ -347,13 +385,15 @@ void Engine::on_packet(TimeNs now, const wire::DatagramInfo& info, Bytes payload
     ++counters.pkey_violations;
     return;
   }
-  const auto found = state_->slot_of_qpn.find(packet->bth.destination_qpn);
-  if (found == state_->slot_of_qpn.end()) {
+  if (packet->bth.destination_qpn != wire::kMulticastQpn) {
+    return state_->deliver(now, info, *packet, packet->bth.destination_qpn);
+  }
+  const auto group = state_->groups.find({info.destination, info.ifindex});
+  if (group == state_->groups.end()) {
     ++counters.unknown_qp;
     return;
   }
-  state_->slots[found->second].qp->on_packet(now, info, *packet);
-  state_->settle(found->second);
+  for (const Qpn qpn : group->second) state_->deliver(now, info, *packet, qpn);
 }
 
 std::size_t Engine::poll_packet(TimeNs now, std::uint16_t source_port, wire::DatagramInfo& info, MutableBytes out) {

@@ -53,7 +53,7 @@ enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr 
 struct AddressVector {
   wire::IpAddress local;
   wire::IpAddress remote;
-  std::uint32_t ifindex = 0;  // scope of a link-local address
+  std::uint32_t ifindex = 0;  // of a link-local or multicast address
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
 };
@@ -278,8 +278,14 @@ class Engine {
   // Checks that the transition and the mask are legal (IBTA 11.2.5.2), else EINVAL and nothing changes.
   Result<void> modify_qp(TimeNs now, Qpn qpn, const QpAttributes& attributes, std::uint32_t mask);
   Result<QpAttributes> query_qp(Qpn qpn) const;
-  // Completions already queued stay in the CQs except those of this QP, which are removed.
+  // Completions already queued stay in the CQs except those of this QP, which are removed. EBUSY while attached to a
+  // multicast group.
   Result<void> destroy_qp(TimeNs now, Qpn qpn);
+
+  // Copies of what is sent to the group go to the UD queue pair. False: they do already. EINVAL: not UD, no multicast
+  // address; ENOMEM: kGroupsPerQpMax.
+  Result<bool> attach_multicast(Qpn qpn, const wire::MulticastGroup& group);
+  Result<void> detach_multicast(Qpn qpn, const wire::MulticastGroup& group);  // EINVAL: not attached
 
   // EINVAL: state, opcode, too many sges, inline too long; ENOMEM: queue full. In ERR the request is flushed at once.
   Result<void> post_send(TimeNs now, Qpn qpn, const SendRequest& request);

@@ -53,4 +53,12 @@ struct IpAddress {
   constexpr std::array<std::uint64_t, 2> words() const { return {load_be64(&bytes[0]), load_be64(&bytes[8])}; }
 };
 
+// A multicast group is another one on every interface.
+struct MulticastGroup {
+  IpAddress address;
+  std::uint32_t ifindex = 0;
+
+  constexpr auto operator<=>(const MulticastGroup&) const = default;
+};
+
 }  // namespace ucm::wire

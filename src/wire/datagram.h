@@ -17,7 +17,7 @@ struct DatagramInfo {
   std::uint16_t destination_port = kRoceUdpPort;
   std::uint8_t traffic_class = 0;  // IPv4 TOS or IPv6 traffic class
   std::uint8_t hop_limit = 64;
-  std::uint32_t ifindex = 0;  // receiving interface, or the scope of a link-local destination; 0 = unspecified
+  std::uint32_t ifindex = 0;  // receiving interface, or that of a link-local or multicast destination; 0 = unspecified
   std::uint16_t ipv4_id = 0;  // as sent; a UDP socket does not show it to a receiver: see verify_icrc()
 };
 

@@ -52,6 +52,7 @@ constexpr Opcode in_service(Service service, Opcode rc) {
 }
 
 inline constexpr std::uint32_t kMask24 = 0xFFFFFF;
+inline constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;  // the destination QP of every multicast packet
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 
 struct Bth {

@@ -333,6 +333,7 @@ class Lab:
 
 
 # 127.0.0.2 is an address of this host that no interface lists.
+VETH_B_ADDRESS = "10.77.0.2"
 LOOPBACK = {"loopback4": "127.0.0.1", "loopback6": "::1", "loopback_other": "127.0.0.2"}
 PATHS = (*LOOPBACK, "own", "veth4", "veth6", "link_local")
 

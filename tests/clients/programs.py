@@ -5,7 +5,7 @@ import re
 import signal
 
 from catalogue import Missing, Row
-from lab import PATHS, Failure, Lab, Path
+from lab import PATHS, VETH_B_ADDRESS, Failure, Lab, Path
 
 RPING_PORT = 7174
 CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
@@ -66,6 +66,24 @@ def udaddy(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: f
     for program in (client, server):
         output = program.succeed(timeout_s)
         for line in ("data transfers complete", "test complete", "return status 0"):
+            if line not in output:
+                raise Failure(f"{program.title}: did not print '{line}'")
+
+
+MULTICAST_GROUP = "239.77.1.1"
+
+
+def mckey(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
+    """Two programs at the receiving end and one sender: each receiver gets every datagram of the group."""
+    common = ["stdbuf", "-oL", "mckey", "-m", MULTICAST_GROUP, *options]
+    receivers = [lab.ucm_run(path.server, *common, "-b", path.address, user=user, **rest) for _ in range(2)]
+    for receiver in receivers:
+        receiver.expect("receiving data transfers")
+    own_address = path.address if path.client is path.server else VETH_B_ADDRESS
+    sender = lab.ucm_run(path.client, *common, "-s", "-b", own_address, user=user, **rest)
+    for program in (sender, *receivers):
+        output = program.succeed(timeout_s)
+        for line in (f"joined dgid: ::ffff:{MULTICAST_GROUP}", "data transfers complete", "return status 0"):
             if line not in output:
                 raise Failure(f"{program.title}: did not print '{line}'")
 
@@ -134,6 +152,11 @@ def cmtime_many(lab: Lab, path: Path, user: str):
     print(cmtime(lab, path, "-c", "1000", user=user))
 
 
+def mckey_many(lab: Lab, path: Path, user: str):
+    port_space = "0x0111" if user == "root" else "0x0002"  # RDMA_PS_UDP, RDMA_PS_IPOIB
+    mckey(lab, path, "-c", "4", "-C", "10", "-S", "1024", "-p", port_space, user=user)
+
+
 def everything_small(lab: Lab, path: Path, user: str):
     """Every program once, with little data: for the slow builds, and for paths that differ in the address only."""
     rping(lab, path, "-v", "-S", "100", user=user, count=100)
@@ -168,12 +191,13 @@ ROWS = [
     Row("ucmatose", "500 connections, 50 messages each", "ucmatose."),
     Row("ucmatose", "IDs migrated between channels (`-m`)", "ucmatose_migrate."),
     Row("udaddy", "10 and 64 services; RDMA_PS_IPOIB", "udaddy."),
+    Row("mckey", "two receivers and a sender; RDMA_PS_IPOIB", "mckey."),
     Row("cmtime", "1,000 connections", "cmtime."),
     Row("rdma_server, rdma_client", "", "rdma_client."),
 ]
 MISSING = [
     Missing("rdma_xserver, rdma_xclient", "", "RDMA_PS_IB is not there"),
-    Missing("mckey", "", "no multicast"),
+    Missing("mckey", "IPv6", "RoCEv2 has IPv4 groups only, as with Linux"),
 ]
 
 # What differs by path is the address and the packet size; what takes long need not be done on all of them.
@@ -188,3 +212,14 @@ for kind in PATHS:
             case = on_path(function, kind, user)
             if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):
                 CASES[f"{name}.{kind}.{user}"] = case
+
+
+def mckey_sanitized(lab: Lab):
+    mckey(lab, lab.path("veth4"), "-C", "4", "-S", "1000")
+
+
+# Multicast is IPv4's with RoCEv2. Each run of mckey sleeps for five seconds.
+mckey_sanitized.sanitized = True
+CASES["mckey.small"] = mckey_sanitized
+CASES["mckey.veth4.root"] = on_path(mckey_many, "veth4", "root")
+CASES["mckey.loopback4.user"] = on_path(mckey_many, "loopback4", "user")

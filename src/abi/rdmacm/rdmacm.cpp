@@ -36,11 +36,6 @@ int invalid(const char* function, const char* what) {
   return -1;
 }
 
-int unsupported_multicast(const char* function) {
-  ucm::rdma::report(function, {EOPNOTSUPP, "multicast is not supported"});
-  return -1;
-}
-
 ibv_qp_init_attr_ex extended(const ibv_qp_init_attr& attributes, ibv_pd* pd) {
   ibv_qp_init_attr_ex out{};
   static_assert(offsetof(ibv_qp_init_attr_ex, comp_mask) >= offsetof(ibv_qp_init_attr, sq_sig_all));
@@ -314,10 +309,27 @@ void rdma_free_devices(ibv_context** list) { std::free(list); }
 
 // --- Multicast ------------------------------------------------------------------------------------------------------
 
-int rdma_join_multicast(rdma_cm_id*, sockaddr*, void*) { return unsupported_multicast(__func__); }
+int rdma_join_multicast(rdma_cm_id* id, sockaddr* addr, void* context) {
+  return guarded(__func__, [&] { return Id::from(*id).join_multicast(addr, Id::MulticastRole::kMember, context); });
+}
 
-int rdma_join_multicast_ex(rdma_cm_id*, rdma_cm_join_mc_attr_ex*, void*) { return unsupported_multicast(__func__); }
+int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
+  constexpr std::uint32_t kKnown = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  if ((attributes->comp_mask & ~kKnown) != 0) {
+    ucm::rdma::report(__func__, {ENOTSUP, "unknown attributes"});
+    return -1;
+  }
+  // Without flags the group is joined in full; without an address there is no group.
+  const bool has_flags = (attributes->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) != 0;
+  const auto flags = has_flags ? attributes->join_flags : std::uint32_t{RDMA_MC_JOIN_FLAG_FULLMEMBER};
+  if ((attributes->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS) == 0) return invalid(__func__, "no address");
+  if (flags >= RDMA_MC_JOIN_FLAG_RESERVED) return invalid(__func__, "unknown join flags");
+  const auto role = flags == RDMA_MC_JOIN_FLAG_FULLMEMBER ? Id::MulticastRole::kMember : Id::MulticastRole::kSender;
+  return guarded(__func__, [&] { return Id::from(*id).join_multicast(attributes->addr, role, context); });
+}
 
-int rdma_leave_multicast(rdma_cm_id*, sockaddr*) { return unsupported_multicast(__func__); }
+int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
+  return guarded(__func__, [&] { return Id::from(*id).leave_multicast(addr); });
+}
 
 }  // extern "C"

@@ -11,12 +11,6 @@ namespace ucm::abi::verbs {
 
 namespace {
 
-wire::IpAddress address_of(const ibv_gid& gid) {
-  wire::IpAddress address;
-  std::copy_n(gid.raw, sizeof gid.raw, address.bytes.begin());
-  return address;
-}
-
 // Source and destination of a received UD message, from the 40 bytes in front of it.
 struct ReceivedRoute {
   wire::IpAddress source;
@@ -53,6 +47,12 @@ ReceivedRoute route_of(const ibv_grh& area) {
 
 }  // namespace
 
+wire::IpAddress address_of(const ibv_gid& gid) {
+  wire::IpAddress address;
+  std::copy_n(gid.raw, sizeof gid.raw, address.bytes.begin());
+  return address;
+}
+
 Result<roce::AddressVector> address_vector_of(Context& context, const ibv_ah_attr& attributes) {
   constexpr std::uint8_t kHopLimitDefault = 64;
   if (attributes.is_global == 0) return fail(EINVAL, "RoCE needs a global route");
@@ -65,7 +65,7 @@ Result<roce::AddressVector> address_vector_of(Context& context, const ibv_ah_att
   return roce::AddressVector{
       .local = *local,
       .remote = remote,
-      .ifindex = remote.is_link_local() ? context.owner->ifindex() : 0,
+      .ifindex = remote.is_link_local() || remote.is_multicast() ? context.owner->ifindex() : 0,
       .traffic_class = attributes.grh.traffic_class,
       // A packet of hop limit 0 goes nowhere; programs that leave the field zero mean the default.
       .hop_limit = attributes.grh.hop_limit != 0 ? attributes.grh.hop_limit : kHopLimitDefault,

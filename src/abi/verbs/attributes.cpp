@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "abi/verbs/objects.h"
+#include "ipc/limits.h"
 
 namespace ucm::abi::verbs {
 
@@ -56,6 +57,9 @@ ibv_device_attr device_attributes(const host::Device& device) {
   attributes.max_res_rd_atom = kQpsMax * roce::kRdAtomicMax;
   attributes.atomic_cap = IBV_ATOMIC_HCA;
   attributes.max_ah = kAhsMax;
+  attributes.max_mcast_grp = ipc::kMulticastGroupsMax;
+  attributes.max_mcast_qp_attach = ipc::kGroupJoinsPerSessionMax;
+  attributes.max_total_mcast_qp_attach = ipc::kGroupJoinsPerSessionMax;
   attributes.max_srq = kSrqsMax;
   attributes.max_srq_wr = roce::kWorkRequestsMax;
   attributes.max_srq_sge = roce::kSgeMax;

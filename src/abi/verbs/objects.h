@@ -173,6 +173,7 @@ void retire_srq_events(Srq& srq);
 void retire_qp_events(Qp& qp);
 
 // address_handle.cpp
+wire::IpAddress address_of(const ibv_gid& gid);
 Result<roce::AddressVector> address_vector_of(Context& context, const ibv_ah_attr& attributes);
 
 // work_request.cpp

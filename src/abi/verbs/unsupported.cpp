@@ -31,9 +31,6 @@ int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* ece) {
   return EOPNOTSUPP;
 }
 
-int ibv_attach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
-int ibv_detach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
-
 // Link addresses are the host's business here: packets leave through its sockets.
 int ibv_resolve_eth_l2_from_gid(ibv_context* /*context*/, ibv_ah_attr* /*attributes*/, std::uint8_t* /*mac*/,
                                 std::uint16_t* /*vlan*/) {

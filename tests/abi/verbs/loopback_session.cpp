@@ -68,6 +68,7 @@ class LoopbackSession final : public client::Session {
     if (!port) return tl::unexpected(port.error());
     std::unique_ptr<net::PacketPort> outer = std::move(*port);
     if (faults) outer = std::make_unique<net::FaultPort>(std::move(outer), *faults);
+    port_ = outer.get();
     return std::make_unique<LoopbackLink>(std::move(outer));
   }
   Result<client::SendSockets> send_sockets() override {
@@ -79,10 +80,13 @@ class LoopbackSession final : public client::Session {
   Result<std::uint32_t> allocate_qpn() override { return next_qpn_++; }
   void free_qpn(std::uint32_t /*qpn*/) override {}
   void set_peer_qpn(std::uint32_t /*qpn*/, std::uint32_t /*peer_qpn*/) override {}
+  Result<void> join_group(const wire::MulticastGroup& group) override { return port_->join_group(group); }
+  void leave_group(const wire::MulticastGroup& group) override { port_->leave_group(group); }
   int lost_fd() const override { return lost_event(); }
   bool lost() const override { return node_lost; }
 
  private:
+  net::PacketPort* port_ = nullptr;  // the data link's
   net::OwnedSendSockets own_sockets_;
   std::atomic<std::uint32_t> next_qpn_{0x100};
 };

@@ -25,6 +25,12 @@ class FakeNode final : public NodeAccess {
   void allow_low_ports(node::SessionId session) override { low_port_sessions.push_back(session); }
   void remove_link(node::LinkId link) override { removed_links.push_back(link); }
   void remove_session(node::SessionId session) override { removed_sessions.push_back(session); }
+  Result<void> join_group(const wire::MulticastGroup& group) override {
+    if (group_error != 0) return fail(group_error, "told to fail");
+    groups.insert(group);
+    return {};
+  }
+  void leave_group(const wire::MulticastGroup& group) override { groups.erase(group); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return {}; }
   std::vector<node::Node::ConnectionStatus> connections() const override { return {}; }
   std::vector<node::Node::Count> counters() const override { return {{"node_received", 7}}; }
@@ -37,6 +43,8 @@ class FakeNode final : public NodeAccess {
   std::vector<node::SessionId> low_port_sessions;
   std::vector<node::LinkId> removed_links;
   std::vector<node::SessionId> removed_sessions;
+  std::set<wire::MulticastGroup> groups;
+  int group_error = 0;
 };
 
 // A server in a thread of its own, as in ucmd.

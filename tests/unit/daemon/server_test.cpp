@@ -10,6 +10,7 @@
 #include "daemon/fake_node.h"
 #include "ipc/control_messages.h"
 #include "ipc/memfd.h"
+#include "wire/headers.h"
 
 namespace ucm::daemon {
 namespace {
@@ -43,6 +44,12 @@ class RawClient {
     request.role = role;
     if (!send(ipc::bytes_of(request))) return std::nullopt;
     return receive();
+  }
+  // The answer's error; -1 when the server has hung up.
+  int request(const ipc::ControlRequest& request) {
+    if (!send(ipc::bytes_of(request))) return -1;
+    const auto answer = receive();
+    return answer ? answer->reply.error : -1;
   }
   void hang_up() { socket_.reset(); }
 
@@ -109,8 +116,9 @@ TEST(Server, AToolGetsNoLinks) {
   ServerThread server;
   RawClient tool(server);
   ASSERT_TRUE(tool.ask(ControlCall::kHello, ipc::Role::kTool));
-  for (const ControlCall call : {ControlCall::kOpenCmLink, ControlCall::kOpenDataLink, ControlCall::kAllocateQpns,
-                                 ControlCall::kSendSockets, ControlCall::kCloseLink}) {
+  for (const ControlCall call :
+       {ControlCall::kOpenCmLink, ControlCall::kOpenDataLink, ControlCall::kAllocateQpns, ControlCall::kSendSockets,
+        ControlCall::kCloseLink, ControlCall::kJoinGroup, ControlCall::kLeaveGroup}) {
     const auto answer = tool.ask(call);
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->reply.error, EPERM);
@@ -132,6 +140,56 @@ TEST(Server, FreesWhatAProgramHadWhenItHangsUp) {
   EXPECT_EQ(server.node.removed_links.size(), 1u);
   server.run([&] { owned = server.callbacks.owns_qpn(1, block->reply.first_qpn); });
   EXPECT_FALSE(owned);
+}
+
+TEST(Server, PassesAGroupsPacketsToItsMembersUntilTheyAreGone) {
+  ServerThread server;
+  RawClient one(server), two(server);
+  const wire::MulticastGroup group{wire::IpAddress::ipv4(0xEF010203), 3};
+  auto join = ipc::make_request(ControlCall::kJoinGroup, 1);
+  join.group = group.address.bytes;
+  join.ifindex = group.ifindex;
+  for (RawClient* client : {&one, &two}) {
+    ASSERT_TRUE(client->ask(ControlCall::kHello, ipc::Role::kProgram));
+    ASSERT_TRUE(client->ask(ControlCall::kOpenDataLink));
+    EXPECT_EQ(client->request(join), 0);
+  }
+  EXPECT_EQ(server.node.groups, std::set{group});
+  const auto deliver = [&](const wire::MulticastGroup& to) {
+    const std::array<std::uint8_t, 32> packet{};
+    wire::DatagramInfo info{.source = wire::IpAddress::ipv4(0x0A000009), .destination = to.address};
+    info.ifindex = to.ifindex;
+    server.run([&] { server.callbacks.deliver_data(wire::kMulticastQpn, info, packet); });
+  };
+  deliver(group);
+  EXPECT_EQ(server.counters().packets, 2u);
+  deliver({group.address, group.ifindex + 1});
+  EXPECT_EQ(server.counters().packets_no_owner, 1u);
+
+  auto leave = join;
+  leave.header.call = ControlCall::kLeaveGroup;
+  EXPECT_EQ(one.request(leave), 0);
+  deliver(group);
+  EXPECT_EQ(server.counters().packets, 3u);
+  two.hang_up();
+  EXPECT_TRUE(server.eventually([&] { return server.node.groups.empty(); }));
+  deliver(group);
+  EXPECT_EQ(server.counters().packets_no_owner, 2u);
+}
+
+TEST(Server, RefusesGroupsThatCannotBe) {
+  ServerThread server;
+  RawClient client(server);
+  ASSERT_TRUE(client.ask(ControlCall::kHello, ipc::Role::kProgram));
+  auto join = ipc::make_request(ControlCall::kJoinGroup, 1);
+  join.group = wire::IpAddress::ipv4(0x0A000001).bytes;
+  EXPECT_EQ(client.request(join), EINVAL);
+  join.group = wire::IpAddress::ipv4(0xEF010203).bytes;
+  server.run([&] { server.node.group_error = ENOBUFS; });
+  EXPECT_EQ(client.request(join), ENOBUFS);
+  server.run([&] { server.node.group_error = 0; });
+  for (std::uint32_t i = 0; i < ipc::kGroupJoinsPerSessionMax; ++i) ASSERT_EQ(client.request(join), 0);
+  EXPECT_EQ(client.request(join), ENOMEM);
 }
 
 TEST(Server, ABrokenCommandRingEndsItsSessionOnly) {

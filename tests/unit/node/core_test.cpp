@@ -573,5 +573,36 @@ TEST_F(Nodes, AConnectionSurvivesAFaultyNetwork) {
   expect_event(b_, CmEventType::kConnectRequest);
 }
 
+TEST_F(Datagrams, AJoinIsAnsweredWithTheGroup) {
+  const std::uint32_t id = create_datagram(a_);
+  const auto group = [](const wire::IpAddress& address) {
+    return ipc::SocketAddress{.family = static_cast<std::uint8_t>(address.is_ipv4() ? 4 : 6), .address = address.bytes};
+  };
+  const auto join = [&](std::uint32_t number, const wire::IpAddress& address) {
+    return a_
+        .execute(now_, {.call = CmCall::kJoinMulticast, .id = number, .destination = group(address), .multicast = 77})
+        .error;
+  };
+  const auto kGroup = wire::IpAddress::ipv4(0xEF010203);
+  EXPECT_EQ(join(id, kGroup), EINVAL) << "no device yet";
+  ASSERT_EQ(bind(a_, id, kA), 0);
+  EXPECT_EQ(join(id, kB), EINVAL) << "no group";
+  EXPECT_EQ(join(id, wire::IpAddress::ipv4_any()), EINVAL);
+  wire::IpAddress ipv6{};
+  ipv6.bytes[0] = 0xff;
+  EXPECT_EQ(join(id, ipv6), 524);  // Linux: ENOTSUPP
+  ASSERT_EQ(join(id, kGroup), 0);
+  const auto joined = expect_event(a_, CmEventType::kMulticastJoin);
+  EXPECT_EQ(joined.id, id);
+  EXPECT_EQ(joined.multicast, 77u);
+  EXPECT_EQ(joined.path.remote.address, kGroup.bytes);
+  EXPECT_EQ(joined.path.local.address, kA.bytes);
+  EXPECT_EQ(joined.path.hop_limit, 64);
+
+  const std::uint32_t connected = create(a_);
+  ASSERT_EQ(bind(a_, connected, kA), 0);
+  EXPECT_EQ(join(connected, kGroup), EINVAL) << "a reliable connection";  // case 6.04
+}
+
 }  // namespace
 }  // namespace ucm::node

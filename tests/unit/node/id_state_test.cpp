@@ -8,16 +8,16 @@ namespace ucm::node {
 namespace {
 
 // Every state (rows) and input (columns); "." is refused or not told.
-//                       bind rsaddr route listen conn accept reject estab notify disc found failed event discd tw
+//                       bind rsaddr route listen conn accept reject estab notify disc join found failed event discd tw
 constexpr const char* kMatrix[kIdStateCount] = {
-    /* idle           */ "B Q . L . . . . . . . . . . .",
-    /* bound          */ ". Q . L . . . . . . . . . . .",
-    /* listen         */ ". . . . . . . . . . . . . . .",
-    /* resolving      */ ". . . . . . . . . . A B . . .",
-    /* resolved       */ ". . R . . . . . . . . . . . .",
-    /* route resolved */ ". . . . C . . . . . . . . . .",
-    /* connect        */ ". . . . . C C C C C . . C D .",
-    /* disconnect     */ ". . . . . . . . . D . . . . D",
+    /* idle           */ "B Q . L . . . . . . . . . . . .",
+    /* bound          */ ". Q . L . . . . . . B . . . . .",
+    /* listen         */ ". . . . . . . . . . . . . . . .",
+    /* resolving      */ ". . . . . . . . . . . A B . . .",
+    /* resolved       */ ". . R . . . . . . . A . . . . .",
+    /* route resolved */ ". . . . C . . . . . . . . . . .",
+    /* connect        */ ". . . . . C C C C C . . . C D .",
+    /* disconnect     */ ". . . . . . . . . D . . . . . D",
 };
 
 TEST(IdState, TheWholeMatrix) {

@@ -275,5 +275,130 @@ TEST_F(DatagramTest, ALostNodeTakesTheDeviceOfAnAnsweredId) {
   rdma_destroy_id(id);
 }
 
+class Multicast : public DatagramTest {
+ protected:
+  void SetUp() override {
+    DatagramTest::SetUp();
+    id_ = make_resolved_id();
+    create_qp(id_);
+  }
+  void TearDown() override {
+    rdma_destroy_qp(id_);
+    rdma_destroy_id(id_);
+    DatagramTest::TearDown();
+  }
+  // The node's answer to the last join.
+  rdma_cm_event* joined() {
+    const ipc::CmCommand join = node().last(CmCall::kJoinMulticast);
+    ipc::CmEvent event = make_event(CmEventType::kMulticastJoin, join.id);
+    event.path.remote = join.destination;
+    event.path.traffic_class = 0;
+    event.path.flow_label = 0;
+    event.multicast = join.multicast;
+    link().push(event);
+    return next_event();
+  }
+
+  rdma_cm_id* id_ = nullptr;
+  sockaddr_in group_ = ipv4("239.1.2.3", 0);
+  int context_ = 0;
+};
+
+TEST_F(Multicast, JoiningAttachesTheQpAndTellsWhereToSend) {
+  ASSERT_EQ(rdma_join_multicast(id_, generic(group_), &context_), 0) << std::strerror(errno);
+  EXPECT_TRUE(verbs().attachments.empty());
+  rdma_cm_event* event = joined();
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+  EXPECT_EQ(event->status, 0);
+  EXPECT_EQ(event->id, id_);
+  EXPECT_EQ(event->param.ud.private_data, &context_);
+  EXPECT_EQ(event->param.ud.qp_num, 0xFFFFFFu);
+  EXPECT_EQ(event->param.ud.qkey, 0x01234567u);
+  const ibv_ah_attr& ah = event->param.ud.ah_attr;
+  EXPECT_EQ(ah.is_global, 1);
+  EXPECT_EQ(ah.grh.sgid_index, 1);
+  EXPECT_EQ(ah.grh.hop_limit, 64);
+  EXPECT_EQ(ah.dlid, 0);
+  EXPECT_EQ(ah.port_num, 1);
+  const ibv_gid group = rdma::gid_of(wire_address("239.1.2.3", 0));
+  EXPECT_EQ(std::memcmp(&ah.grh.dgid, &group, sizeof group), 0);
+  rdma_ack_cm_event(event);
+  ASSERT_EQ(verbs().attachments.size(), 1u);
+  EXPECT_EQ(verbs().attachments[0].qp_num, id_->qp->qp_num);
+  EXPECT_EQ(std::memcmp(&verbs().attachments[0].group, &group, sizeof group), 0);
+
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), 0);
+  EXPECT_TRUE(verbs().attachments.empty());
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), -1);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);
+}
+
+TEST_F(Multicast, ASenderIsNotAttached) {  // case 8.05
+  rdma_cm_join_mc_attr_ex attributes{};
+  attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  attributes.addr = generic(group_);
+  attributes.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  ASSERT_EQ(rdma_join_multicast_ex(id_, &attributes, &context_), 0);
+  rdma_cm_event* event = joined();
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+  rdma_ack_cm_event(event);
+  EXPECT_TRUE(verbs().attachments.empty());
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), 0);
+}
+
+TEST_F(Multicast, AQpThatCannotBeAttachedIsAnError) {
+  verbs().attach_error = ENOMEM;
+  ASSERT_EQ(rdma_join_multicast(id_, generic(group_), &context_), 0);
+  rdma_cm_event* event = joined();
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_MULTICAST_ERROR);
+  EXPECT_EQ(event->status, -1);
+  EXPECT_EQ(event->param.ud.private_data, &context_);
+  rdma_ack_cm_event(event);
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), 0);
+}
+
+TEST_F(Multicast, AGroupLeftBeforeItsEventWasReadIsNotTold) {
+  ASSERT_EQ(rdma_join_multicast(id_, generic(group_), &context_), 0);
+  const ipc::CmCommand join = node().last(CmCall::kJoinMulticast);
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), 0);
+  ipc::CmEvent late = make_event(CmEventType::kMulticastJoin, join.id);
+  late.multicast = join.multicast;
+  link().push(late);
+  sockaddr_in other = ipv4("239.1.2.4", 0);
+  ASSERT_EQ(rdma_join_multicast(id_, generic(other), &other), 0);
+  rdma_cm_event* event = joined();
+  EXPECT_EQ(event->param.ud.private_data, &other);
+  rdma_ack_cm_event(event);
+  EXPECT_EQ(verbs().attachments.size(), 1u);
+}
+
+TEST_F(Multicast, DestroyingTheQpLeavesItsGroups) {
+  ASSERT_EQ(rdma_join_multicast(id_, generic(group_), &context_), 0);
+  rdma_ack_cm_event(joined());
+  ASSERT_EQ(verbs().attachments.size(), 1u);
+  rdma_destroy_qp(id_);
+  EXPECT_TRUE(verbs().attachments.empty());
+  EXPECT_EQ(rdma_leave_multicast(id_, generic(group_)), 0);
+}
+
+TEST_F(Multicast, RefusesWhatIsNoGroupOrUnknown) {
+  sockaddr other{};
+  other.sa_family = AF_UNIX;
+  EXPECT_EQ(rdma_join_multicast(id_, &other, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_cm_join_mc_attr_ex attributes{};
+  attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  EXPECT_EQ(rdma_join_multicast_ex(id_, &attributes, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_RESERVED | RDMA_CM_JOIN_MC_ATTR_ADDRESS;
+  EXPECT_EQ(rdma_join_multicast_ex(id_, &attributes, nullptr), -1);
+  EXPECT_EQ(errno, ENOTSUP);
+  attributes.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  attributes.addr = generic(group_);
+  attributes.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
+  EXPECT_EQ(rdma_join_multicast_ex(id_, &attributes, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 }  // namespace
 }  // namespace ucm::test

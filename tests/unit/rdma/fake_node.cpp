@@ -24,6 +24,8 @@ class FakeSession : public client::Session {
   Result<std::uint32_t> allocate_qpn() override { return fail(ENOSYS, "no data here"); }
   void free_qpn(std::uint32_t) override {}
   void set_peer_qpn(std::uint32_t, std::uint32_t) override {}
+  Result<void> join_group(const wire::MulticastGroup&) override { return {}; }
+  void leave_group(const wire::MulticastGroup&) override {}
   int lost_fd() const override { return -1; }
   bool lost() const override { return false; }
 

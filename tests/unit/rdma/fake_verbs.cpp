@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #undef ibv_query_port
 
@@ -17,6 +18,8 @@ void FakeVerbs::reset() {
   on_modify = nullptr;
   log.clear();
   gids.clear();
+  attachments.clear();
+  attach_error = 0;
 }
 
 std::vector<Transition> FakeVerbs::transitions() {
@@ -155,6 +158,18 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
 }
 
 int ibv_destroy_srq(ibv_srq* srq) { return unmade(srq, verbs().srqs); }
+
+int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) {
+  if (verbs().attach_error == 0) verbs().attachments.push_back({qp->qp_num, *group});
+  return verbs().attach_error;
+}
+
+int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) {
+  const auto removed = std::erase_if(verbs().attachments, [&](const FakeVerbs::Attachment& known) {
+    return known.qp_num == qp->qp_num && std::memcmp(&known.group, group, sizeof *group) == 0;
+  });
+  return removed != 0 ? 0 : EINVAL;
+}
 
 int ibv_query_ece(ibv_qp*, ibv_ece*) { return EOPNOTSUPP; }
 

@@ -32,6 +32,14 @@ class FakeVerbs {
   std::vector<Transition> transitions();
   std::vector<ibv_qp_state> states();
 
+  // Attachments of QPs to multicast groups; `attach_error` is the next ones' result.
+  struct Attachment {
+    std::uint32_t qp_num = 0;
+    ibv_gid group{};
+  };
+  std::vector<Attachment> attachments;
+  int attach_error = 0;
+
   // Objects that exist.
   int qps = 0;
   int cqs = 0;

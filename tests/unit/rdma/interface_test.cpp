@@ -45,14 +45,6 @@ TEST_F(InterfaceTest, AConnectionOutsideTheTcpPortSpaceGoesNoFurtherThanBinding)
   rdma_destroy_id(id);
 }
 
-TEST_F(InterfaceTest, MulticastIsNotSupported) {
-  rdma_cm_id* id = make_id(RDMA_PS_UDP);
-  sockaddr_in address = ipv4("10.0.0.1", 0);
-  expect_errno(rdma_join_multicast(id, generic(address), nullptr), EOPNOTSUPP);
-  expect_errno(rdma_leave_multicast(id, generic(address)), EOPNOTSUPP);
-  rdma_destroy_id(id);
-}
-
 TEST_F(InterfaceTest, NullArgumentsAreRefused) {
   rdma_cm_id* id = make_id();
   rdma_cm_event* event = nullptr;

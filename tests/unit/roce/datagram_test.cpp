@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "pair.h"
+#include "wire/headers.h"
 
 namespace ucm::roce::test {
 namespace {
@@ -212,6 +213,92 @@ TEST_F(DatagramTest, ALocalErrorStopsOnlyTheSendQueue) {
   ASSERT_TRUE(send(a, a, 10));
   settle();
   EXPECT_EQ(a.poll_recv().size(), 1u);
+}
+
+class Multicast : public DatagramTest {
+ protected:
+  static constexpr std::uint32_t kIfindex = 3;
+
+  void SetUp() override {
+    open(a_, network.add_host(0x0A000001), 0x31);
+    open(b_, network.add_host(0x0A000002), 0x32);
+    a_.ah = *a_.engine().create_ah(a_.pd, {.local = a_.host->address, .remote = kGroup.address, .ifindex = kIfindex});
+  }
+  // Sends `length` bytes to the group and gives the packet to b's engine, as received on `ifindex`.
+  void send_to_group(std::uint32_t length, std::uint32_t ifindex = kIfindex) {
+    const Sge sge = a_.sge(0, length);
+    ASSERT_TRUE(a_.engine().post_send(0, a_.qpn,
+                                      {.opcode = SendOpcode::kSend,
+                                       .ah = a_.ah,
+                                       .remote_qpn = wire::kMulticastQpn,
+                                       .remote_qkey = kQkey,
+                                       .sges = {&sge, 1}}));
+    wire::DatagramInfo info;
+    std::vector<std::uint8_t> packet(kPacketSizeMax);
+    packet.resize(a_.engine().poll_packet(0, 0xC123, info, packet));
+    ASSERT_FALSE(packet.empty());
+    EXPECT_EQ(info.destination, kGroup.address);
+    EXPECT_EQ(info.ifindex, kIfindex);
+    info.ifindex = ifindex;
+    b_.engine().on_packet(0, info, packet);
+  }
+
+  const wire::MulticastGroup kGroup{wire::IpAddress::ipv4(0xEF010203), kIfindex};
+  UdEnd a_, b_;
+};
+
+TEST_F(Multicast, ACopyGoesToEveryQueuePairOfTheGroup) {
+  UdEnd other;
+  open(other, *b_.host, 0x33);
+  EXPECT_EQ(b_.engine().attach_multicast(b_.qpn, kGroup), true);
+  EXPECT_EQ(b_.engine().attach_multicast(b_.qpn, kGroup), false) << "again";
+  EXPECT_EQ(b_.engine().attach_multicast(other.qpn, kGroup), true);
+  recv(b_, 200);
+  recv(other, 200);
+  fill(a_, 0, 100, 1);
+  send_to_group(100);
+  for (UdEnd* end : {&b_, &other}) {
+    const std::vector<Completion> received = end->poll_recv();
+    ASSERT_EQ(received.size(), 1u);
+    EXPECT_EQ(received[0].byte_count, 100 + kGrh);
+    EXPECT_EQ(received[0].source_qpn, a_.qpn);
+    EXPECT_EQ(std::memcmp(end->memory() + 8192 + kGrh, a_.memory(), 100), 0);
+    EXPECT_EQ(load_be32(end->memory() + 8192 + 20 + 16), kGroup.address.ipv4_value()) << "destination in the header";
+  }
+}
+
+TEST_F(Multicast, OtherGroupsInterfacesAndThoseWhoHaveLeftGetNothing) {
+  ASSERT_TRUE(b_.engine().attach_multicast(b_.qpn, {wire::IpAddress::ipv4(0xEF010204), kIfindex}));
+  recv(b_, 200);
+  send_to_group(10);
+  EXPECT_EQ(b_.engine().counters().unknown_qp, 1u);
+  ASSERT_TRUE(b_.engine().attach_multicast(b_.qpn, kGroup));
+  send_to_group(10, kIfindex + 1);
+  EXPECT_EQ(b_.engine().counters().unknown_qp, 2u);
+  ASSERT_TRUE(b_.engine().detach_multicast(b_.qpn, kGroup));
+  send_to_group(10);
+  EXPECT_EQ(b_.engine().counters().unknown_qp, 3u);
+  EXPECT_TRUE(b_.poll_recv().empty());
+}
+
+TEST_F(Multicast, RefusesWhatCannotBe) {
+  EXPECT_EQ(b_.engine().attach_multicast(0x99, kGroup).error().code, EINVAL);
+  EXPECT_EQ(b_.engine().attach_multicast(b_.qpn, {wire::IpAddress::ipv4(0x0A000001), kIfindex}).error().code, EINVAL);
+  QpParams rc{.qpn = 0x40, .type = QpType::kRc, .pd = b_.pd, .send_cq = b_.send_cq, .recv_cq = b_.recv_cq};
+  ASSERT_TRUE(b_.engine().create_qp(rc));
+  EXPECT_EQ(b_.engine().attach_multicast(0x40, kGroup).error().code, EINVAL);
+  EXPECT_EQ(b_.engine().detach_multicast(b_.qpn, kGroup).error().code, EINVAL);
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    ASSERT_TRUE(b_.engine().attach_multicast(b_.qpn, {wire::IpAddress::ipv4(0xEF020000 + i), kIfindex}));
+  }
+  EXPECT_EQ(b_.engine().attach_multicast(b_.qpn, kGroup).error().code, ENOMEM);
+}
+
+TEST_F(Multicast, AnAttachedQueuePairCannotBeDestroyed) {
+  ASSERT_TRUE(b_.engine().attach_multicast(b_.qpn, kGroup));
+  EXPECT_EQ(b_.engine().destroy_qp(0, b_.qpn).error().code, EBUSY);
+  ASSERT_TRUE(b_.engine().detach_multicast(b_.qpn, kGroup));
+  EXPECT_TRUE(b_.engine().destroy_qp(0, b_.qpn));
 }
 
 }  // namespace
