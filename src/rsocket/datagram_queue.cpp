@@ -104,7 +104,8 @@ Result<void> DatagramQueue::register_memory() {
   auto memory = MemoryBlock::allocate(send_slots_ * kSendLowWater + receive_slots_ * kReceiveSlot);
   if (!memory) return tl::unexpected(memory.error());
   memory_ = std::move(*memory);
-  region_ = ibv_reg_mr(device_.pd, memory_.bytes().data(), memory_.bytes().size(), IBV_ACCESS_LOCAL_WRITE);
+  constexpr int kDeviceWrites = IBV_ACCESS_LOCAL_WRITE;
+  region_ = ibv_reg_mr(device_.pd, memory_.bytes().data(), memory_.bytes().size(), kDeviceWrites);
   if (region_ == nullptr) return fail(error_or(ENOMEM), "the buffers cannot be registered");
   for (std::size_t slot = 0; slot < send_slots_; ++slot) free_slots_.push_back(slot);
   for (std::size_t slot = 0; slot < receive_slots_; ++slot) {
