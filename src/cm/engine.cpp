@@ -595,6 +595,7 @@ Engine::Usage Engine::usage() const {
 std::uint64_t Engine::state_hash() const {
   StateHash hash;
   listeners_.add_to(hash);
+  listeners_.for_each([&](const Listener& listener) { requests_.add_to(hash, listener.requests); });
   for (Slot slot = 0; slot < connections_.capacity(); ++slot) {
     const Connection& c = connections_[slot];
     hash.add(c.state);
@@ -618,7 +619,7 @@ std::uint64_t Engine::state_hash() const {
   }
   add_sidr_to(hash);
   last_words_.add_to(hash);
-  peers_.add_to(hash);
+  peers_.add_to(hash, exchanges_);
   Random random = random_;
   hash.add(random.next());
   return hash.value();

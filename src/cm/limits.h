@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kConnectionsMax = 1u << 21;
 
 inline constexpr std::uint32_t kListenersMax = 1u << 16;  // one per port number of one address is plenty
 
-// A listener's own choice ends here: a request that waits costs about half a kilobyte.
+// A listener's own choice ends here: a request that waits costs some 350 bytes.
 inline constexpr std::uint32_t kBacklogMax = 1u << 16;
 
 // Destroyed connections whose DREQ is repeated: some 35 MB. A peer that answers none holds each of them for a minute or

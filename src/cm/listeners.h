@@ -49,6 +49,10 @@ class Listeners {
   const Listener& operator[](Index index) const { return slots_[index]; }
   bool valid(Index index, std::uint32_t generation) const;
   std::size_t size() const { return slots_.in_use(); }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const Entry& entry : by_service_) visit(slots_[entry.index]);
+  }
 
   // Somebody listens for `service_id`, on whatever address.
   bool has_service(std::uint64_t service_id) const;

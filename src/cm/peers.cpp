@@ -131,17 +131,19 @@ void Peers::forget_request(Exchanges& exchanges, Exchanges::Index request, bool 
   turns_.remove(peers_, exchange.peer);
 }
 
-void Peers::add_to(StateHash& hash) const {
+void Peers::add_to(StateHash& hash, const Exchanges& exchanges) const {
   hash.add(in_flight_);
   hash.add(next_forgotten_);
-  hash.add(turns_.front());
+  for (auto index = turns_.front(); index != kNone; index = peers_[index].link.next) hash.add(index);
   for (Index index = 0; index < peers_.capacity(); ++index) {
     const Peer& peer = peers_[index];
     hash.add(Bytes(peer.host.address.bytes));
-    for (const std::uint32_t word : {peer.host.ifindex, peer.answer_us, peer.deviation_us, peer.window,
-                                     peer.window_credit, peer.in_flight, peer.held.front()}) {
+    for (const std::uint32_t word :
+         {peer.host.ifindex, peer.answer_us, peer.deviation_us, peer.window, peer.window_credit, peer.in_flight}) {
       hash.add(word);
     }
+    hash.add(peer.held.size());
+    for (auto i = peer.held.front(); i != peer.held.kNone; i = exchanges[i].link.next) hash.add(exchanges[i].slot);
     for (const bool flag : {peer.measured, peer.is_ucm, peer.slow_start, peer.in_turn}) hash.add(flag);
     hash.add(peer.shrunk_at);
   }

@@ -78,7 +78,7 @@ class Peers {
   void forget_request(Exchanges& exchanges, Exchanges::Index request, bool held);
 
   std::size_t requests_in_flight() const { return in_flight_; }
-  void add_to(StateHash& hash) const;
+  void add_to(StateHash& hash, const Exchanges& exchanges) const;
 
  private:
   friend struct EngineAccess;  // tests/explore

@@ -86,6 +86,18 @@ void Requests::remove(Queue& queue, Index index) {
   requests_.give_back(index);
 }
 
+void Requests::add_to(StateHash& hash, const Queue& queue) const {
+  const auto add_all = [&](const SlabList<Request>& list) {
+    hash.add(list.size());
+    for (auto i = list.front(); i != list.kNone; i = requests_[i].link.next) hash.add(requests_[i].slot);
+  };
+  add_all(queue.delivered);
+  for (auto i = queue.sources.front(); i != queue.sources.kNone; i = sources_[i].link.next) {
+    hash.add(sources_[i].served);
+    add_all(sources_[i].waiting);
+  }
+}
+
 Requests::Index Requests::any(const Queue& queue) const {
   return queue.sources.empty() ? queue.delivered.front() : sources_[queue.sources.front()].waiting.front();
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "base/hash.h"
 #include "base/random.h"
 #include "cm/limits.h"
 #include "cm/path.h"
@@ -79,6 +80,9 @@ class Requests {
   void remove(Queue& queue, Index index);
   // Any request of the listener, those that wait first; kNone when there is none.
   Index any(const Queue& queue) const;
+
+  // What a listener has, in its order.
+  void add_to(StateHash& hash, const Queue& queue) const;
 
   Request& operator[](Index index) { return requests_[index]; }
   const Request& operator[](Index index) const { return requests_[index]; }

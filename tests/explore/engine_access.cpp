@@ -46,8 +46,8 @@ void EngineAccess::add_rest_to(StateHash& hash, const Engine& engine) {
     return engine.connections_[engine.exchanges_[exchange].slot].local_comm_id;
   };
   engine.listeners_.add_to(hash);
-  for (Listeners::Index index = 0; index < engine.listeners_.size(); ++index) {
-    const Requests::Queue& queue = engine.listeners_[index].requests;
+  engine.listeners_.for_each([&](const Listener& listener) {
+    const Requests::Queue& queue = listener.requests;
     const auto add_all = [&](const SlabList<Requests::Request>& list) {
       hash.add(list.size());
       for (auto i = list.front(); i != list.kNone; i = engine.requests_[i].link.next) {
@@ -56,7 +56,7 @@ void EngineAccess::add_rest_to(StateHash& hash, const Engine& engine) {
     };
     add_all(queue.delivered);
     if (!queue.sources.empty()) add_all(engine.requests_.sources_[queue.sources.front()].waiting);
-  }
+  });
   for (Peers::Index index = 0; index < engine.peers_.peers_.capacity(); ++index) {
     const Peers::Peer& peer = engine.peers_.peers_[index];
     for (const std::uint32_t word : {peer.window, peer.window_credit, peer.in_flight}) hash.add(word);

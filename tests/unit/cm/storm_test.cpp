@@ -155,6 +155,79 @@ TEST_F(Pacing, RepeatedRequestIsNotInFlightAnyMore) {
   EXPECT_EQ(distinct.size(), 40u);  // one service that does not answer keeps nobody from another one at the host
 }
 
+// Of every kind of timer more are due than one call handles.
+TEST_F(Pacing, AllKindsOfTimersDueAtOnceAreHandledInBoundedCalls) {
+  constexpr std::uint32_t kEach = 150;
+  const auto host = [](std::uint32_t kind, std::uint32_t i) {
+    return wire::IpAddress::ipv4(0x0b000000 + kind * 1000 + i);
+  };
+  listen(kEach);
+  for (std::uint32_t i = 1; i <= 2 * kEach; ++i) {  // half of them in timewait, half of them orphans
+    auto m = req();
+    m.local_comm_id = i;
+    m.local_qpn = i;
+    deliver(m);
+    id = event().connection;
+    engine.request_taken(now, id);
+    accept();
+    deliver(answer<wire::Rtu>(i));
+    drain();
+    engine.disconnect(now, id);
+    if (i > kEach) {
+      engine.destroy(now, id);
+    } else {
+      deliver(answer<wire::Drep>(i));
+    }
+    drain();
+  }
+  std::vector<ConnectionId> withdrawn;
+  for (std::uint32_t i = 0; i < kEach; ++i) {
+    withdrawn.push_back(start(host(1, i), i));
+    start(host(2, i), i);
+    ASSERT_TRUE(engine.sidr_connect(now, {.path = {.local = kOwnAddress, .remote = host(3, i)}}));
+    start(kPeerAddress, 5000 + i);  // most of these are held back
+  }
+  for (const auto connection : withdrawn) engine.destroy(now, connection);
+  drain();
+  const auto before = engine.usage();
+  ASSERT_EQ(before.timers, 5 * kEach);
+  ASSERT_EQ(before.orphans, kEach);
+  ASSERT_EQ(before.last_words, kEach);
+  ASSERT_LT(before.requests_in_flight, 2 * kEach);
+
+  now += 3600 * kSecond;  // every wait and every budget is over
+  std::size_t calls = 0;
+  for (auto usage = before; engine.next_deadline() <= now; ++calls) {
+    ASSERT_LT(calls, 5 * kEach / kTimersPerCall + 2);
+    engine.on_deadline(now);
+    const auto after = engine.usage();
+    EXPECT_LE(usage.timers - after.timers, 2 * kTimersPerCall);
+    EXPECT_LE(packets().size(), 2 * kTimersPerCall);
+    while (engine.poll_sidr_event()) {
+    }
+    usage = after;
+    if (calls == 0) {
+      // Nobody waits behind the others: of each heap so many went.
+      EXPECT_EQ(before.timers - usage.timers, 2 * kTimersPerCall);
+      EXPECT_EQ(engine.counters().sidr_unreachable, kTimersPerCall);
+    }
+  }
+  EXPECT_EQ(engine.usage().timers, 0u);
+  EXPECT_EQ(engine.usage().orphans, 0u);
+  EXPECT_EQ(engine.usage().exchanges, 0u);
+  EXPECT_EQ(engine.usage().requests_in_flight, 0u);
+  EXPECT_EQ(engine.counters().orphans_given_up, kEach);
+  EXPECT_EQ(engine.counters().unreachable, 2 * kEach);
+  EXPECT_EQ(engine.counters().sidr_unreachable, kEach);
+  EXPECT_EQ(events().size(), 3 * kEach);  // 2 * kEach kUnreachable, kEach kTimewaitExit
+  // The withdrawals have been said once more, and will be said again.
+  EXPECT_EQ(engine.counters().retries, kEach);
+  EXPECT_EQ(engine.usage().last_words, kEach);
+  advance(kSecond);
+  EXPECT_EQ(engine.counters().retries, kWithdrawalRepetitions * kEach);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
 class Queueing : public CmTest {
  protected:
   static Path from(std::uint32_t host) {
@@ -268,6 +341,22 @@ TEST_F(Queueing, CrowdIsClosedToFurtherUcmsUntilSomebodyIsServed) {  // Field ca
   while (read() != 0) {
   }
   EXPECT_EQ(ask_as_ucm(100, 1), 1u);
+}
+
+// Who is next is a part of the state.
+TEST_F(Queueing, OrderOfTheRequestsThatWaitIsHashed) {
+  const auto hash_of_order = [](std::initializer_list<std::uint32_t> hosts) {
+    Requests requests({1, 2});
+    Requests::Queue queue;
+    for (std::uint32_t i = 0; i < kDeliveredMax; ++i) requests.add(queue, 0, i, from(100));
+    for (const std::uint32_t host : hosts) requests.add(queue, 0, 1000 + host, from(host));
+    StateHash hash;
+    requests.add_to(hash, queue);
+    return hash.value();
+  };
+  EXPECT_EQ(hash_of_order({1, 2, 3}), hash_of_order({1, 2, 3}));
+  EXPECT_NE(hash_of_order({1, 2, 3}), hash_of_order({1, 3, 2}));
+  EXPECT_NE(hash_of_order({1, 2, 3}), hash_of_order({3, 2, 1}));
 }
 
 TEST_F(Queueing, SmallBacklogIsAllOfOneHostsIfItComesFirst) {
