@@ -93,6 +93,82 @@ TEST_F(Hostile, AFloodOfRequestsHoldsNoMoreThanTheBacklog) {  // Field case 6.06
   EXPECT_TRUE(packets().empty());
 }
 
+// One moment of a connection's life, and messages that come in it.
+class Moment : public CmTest {
+ public:
+  void TestBody() override {}
+  void run(State from, bool active, std::size_t kind, const Path& source, std::uint32_t peer_comm_id) {
+    reach(from, active);
+    const State before = state();
+    // Whatever it is, it comes with events unread, three times.
+    for (int i = 0; i < 3; ++i) flood(kind, source, peer_comm_id);
+    if (source.remote != kPeerAddress) {
+      EXPECT_EQ(state(), before);
+      for (const auto& e : events()) EXPECT_NE(e.connection, id);
+    }
+    engine.destroy(now, id);
+    for (const auto other : others) engine.destroy(now, other);
+    for (int i = 0; i < 3; ++i) flood(kind, source, peer_comm_id);
+    drain();
+    engine.close_listener(now, listener);
+    advance(3600 * kSecond);
+    drain();
+    EXPECT_EQ(engine.usage(), Engine::Usage{});
+    EXPECT_EQ(engine.next_deadline(), kNever);
+  }
+
+ private:
+  template <class Message>
+  void send(Message m, const Path& source, std::uint32_t peer_comm_id) {
+    m.local_comm_id = peer_comm_id;
+    deliver(m, source);
+  }
+  void flood(std::size_t kind, const Path& source, std::uint32_t peer_comm_id) {
+    switch (kind) {
+      case 0:
+        return send(req(), source, peer_comm_id);
+      case 1:
+        return send(rep(), source, peer_comm_id);
+      case 2:
+        return send(answer<wire::Rtu>(), source, peer_comm_id);
+      case 3:
+        return send(mra(wire::MessageKind::kReq, 20), source, peer_comm_id);
+      case 4:
+        return send(mra(wire::MessageKind::kRep, 20), source, peer_comm_id);
+      case 5:
+        return send(rej(wire::MessageKind::kOther), source, peer_comm_id);
+      case 6:
+        return deliver(withdrawal(peer_comm_id), source);
+      case 7:
+        return send(dreq(), source, peer_comm_id);
+      default:
+        return send(answer<wire::Drep>(), source, peer_comm_id);
+    }
+  }
+};
+
+// Every message, from the peer, from a stranger and with another peer's ID, at any moment of a connection's life:
+// between the event and its reading, and between any two calls. Nothing but the peer itself gets anywhere, and destroy
+// still ends it all.
+TEST(HostileMoments, EveryMessageInEveryStateLeavesWhatDestroyEnds) {  // Field case 1.17
+  constexpr Path kFromStranger{.local = kOwnAddress, .remote = kStranger};
+  for (std::size_t s = 0; s < kStateCount; ++s) {
+    for (const bool active : {true, false}) {
+      const auto from = static_cast<State>(s);
+      const bool reachable =
+          active ? from < State::kReqQueued || from > State::kMraRepReceived : from >= State::kReqQueued;
+      for (std::size_t kind = 0; reachable && kind < 9; ++kind) {
+        for (const Path& source : {kFromPeer, kFromStranger}) {
+          for (const std::uint32_t peer_comm_id : {0u, kPeerCommId, kPeerCommId + 1}) {
+            SCOPED_TRACE(std::string(name(from)) + (active ? ", active, " : ", passive, ") + std::to_string(kind));
+            Moment().run(from, active, kind, source, peer_comm_id);
+          }
+        }
+      }
+    }
+  }
+}
+
 // A peer that connects, is let go and never answers holds no more than this, and takes nobody's place.
 TEST_F(Hostile, ConnectionsDestroyedWithoutTheirPeersAnswerAreLimited) {
   listen();

@@ -79,6 +79,38 @@ TEST(Memory, AnEstablishedConnectionTakesAtMost256BytesPerSide) {
   EXPECT_LE(per_side, 256u);
 }
 
+// The limit is the backlog's, wherever the requests say they are from; a connection next to them notices nothing, and
+// those who do not exist get no answer that would make it a flood for somebody else.
+TEST(Memory, FloodFromSpoofedSourcesTakesThePlaceOfTheBacklogAlone) {  // Field case 6.06
+  Engine engine({.random_key = {1, 2}});
+  ASSERT_TRUE(engine.listen({.service_id = kServiceId, .address = wire::IpAddress::ipv4_any(), .backlog = 100}));
+  const auto flood = [&](std::uint32_t first) {
+    for (std::uint32_t i = first; i < first + 20'000; ++i) {
+      const auto source = wire::IpAddress::ipv4(0x0b000000 + i);
+      wire::Req m;
+      m.local_comm_id = i;
+      m.service_id = kServiceId;
+      m.local_ca_guid = i;
+      m.local_qpn = i;
+      m.pkey = 0xFFFF;
+      m.path_mtu = 3;
+      m.primary.remote_gid = kOwnAddress;
+      const wire::IpCmHeader addresses{.ip_version = 4, .source = source, .destination = kOwnAddress};
+      addresses.emit(MutableBytes(m.private_data).first(wire::IpCmHeader::kSize));
+      engine.on_packet(0, {.local = kOwnAddress, .remote = source}, mad_of(m));
+    }
+  };
+  const std::size_t before = bytes_held();
+  flood(1);
+  const std::size_t full = bytes_held();
+  EXPECT_LE(full - before, 128u << 10);
+  const std::size_t allocated = allocations();
+  flood(100'000);
+  EXPECT_EQ(allocations(), allocated);
+  EXPECT_EQ(engine.usage().connections, 100u);
+  EXPECT_EQ(engine.counters().packets_sent, 0u);
+}
+
 TEST(Memory, ABacklogCostsNothingUntilItIsUsed) {  // Field case 2.15
   const auto held_by = [](std::uint32_t backlog) {
     Engine engine({.random_key = {1, 2}});

@@ -445,5 +445,53 @@ TEST_F(Passive, UnreliableListenerTakesUnreliableRequestsOnly) {
   EXPECT_EQ(event().type, EventType::kConnectRequest);
 }
 
+// Field case 1.05
+TEST_F(Passive, RequestsRepeatedBetweenAcceptRejectAndDestroyMakeOneEventEachLife) {
+  listen();
+  const auto repeated = [&](std::vector<wire::Attribute> answers) {
+    for (int i = 0; i < 2; ++i) {
+      deliver(req());
+      std::vector<wire::Attribute> sent;
+      for (const auto& packet : packets()) sent.push_back(header_of(packet).attribute);
+      EXPECT_EQ(sent, answers);
+      EXPECT_TRUE(events().empty());
+    }
+  };
+  enum class End : std::uint8_t { kReject, kDestroy, kAccept };
+  for (const End end : {End::kReject, End::kDestroy, End::kAccept}) {
+    deliver(req());
+    deliver(req());  // before the event is read
+    packets();
+    const auto e = event();
+    ASSERT_EQ(e.type, EventType::kConnectRequest);
+    id = e.connection;
+    repeated({wire::Attribute::kMra});
+    engine.request_taken(now, id);
+    repeated({wire::Attribute::kMra});
+    if (end == End::kReject) {
+      ASSERT_TRUE(engine.reject(now, id, {}));
+      EXPECT_FALSE(engine.accept(now, id, accept_params()));
+      EXPECT_EQ(state(), State::kIdle);
+    }
+    if (end == End::kAccept) {
+      accept();
+      repeated({wire::Attribute::kRep});
+      EXPECT_FALSE(engine.accept(now, id, accept_params()));
+      repeated({wire::Attribute::kRep});
+      deliver(answer<wire::Rtu>());
+      EXPECT_EQ(event().type, EventType::kEstablished);
+      repeated({});
+      engine.disconnect(now, id);
+      sent<wire::Dreq>();
+      repeated({});
+      deliver(answer<wire::Drep>());
+      EXPECT_EQ(event().type, EventType::kDisconnected);
+    }
+    engine.destroy(now, id);
+    packets();
+    EXPECT_EQ(engine.usage(), Engine::Usage{.listeners = 1});
+  }
+}
+
 }  // namespace
 }  // namespace ucm::cm
