@@ -20,9 +20,8 @@ def ucmatose_on_bad_network(lab: Lab):
 
 
 def small_on_bad_network(lab: Lab):
-    """No rping: its client destroys its ID right after rdma_disconnect(), and nothing repeats a DREQ of an ID that is
-    gone (Linux neither). When that one is lost, the server hears of nothing, or that its last message is not answered."""
     path = lab.path("veth4")
+    rping(lab, path, "-v", "-S", "100", count=50, options=FAULTS)
     ucmatose(lab, path, "-c", "5", "-C", "5", "-S", "4096", options=FAULTS)
 
 
