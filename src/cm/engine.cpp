@@ -276,7 +276,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       return arm(stimulus.now, slot);
     }
     case Action::kSendRej:
-      return send_rej(slot, stimulus.reject != nullptr ? *stimulus.reject : RejectParams{});
+      return send_rej(stimulus.now, slot, stimulus.reject != nullptr ? *stimulus.reject : RejectParams{});
     case Action::kSendRejTimeout:
       return send_rej_timeout(stimulus.now, slot);
     case Action::kSendDreq:

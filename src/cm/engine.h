@@ -344,8 +344,10 @@ class Engine {
   void send_rep(TimeNs now, Slot slot, const AcceptParams& params);
   void send_rtu(Slot slot);
   void send_mra(Slot slot);
-  void send_rej(Slot slot, const RejectParams& params);
+  void send_rej(TimeNs now, Slot slot, const RejectParams& params);
   void send_rej_timeout(TimeNs now, Slot slot);
+  // A REJ that takes back the message which the connection repeats; nobody answers it.
+  void withdraw_again(TimeNs now, Slot slot, const Mad& mad);
   void reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req, wire::RejReason reason,
                       const wire::IpAddress* additional = nullptr);
   void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);

@@ -26,8 +26,8 @@ inline constexpr std::size_t kTimersPerCall = 64;
 // them would do harm.
 inline constexpr std::size_t kLastWordsMax = 1024;
 
-// How often a withdrawal is sent again: the first time comes after the crowd, and the others are for what still gets
-// lost.
+// How often a withdrawal, of a REQ or of a REP, is sent again: the first time comes after the crowd, and the others are
+// for what still gets lost.
 inline constexpr std::uint8_t kWithdrawalRepetitions = 3;
 
 // Peers remembered: more hosts than a node talks to at a time, in a few megabytes.

@@ -139,7 +139,7 @@ void Engine::send_mra(Slot slot) {
   send(c.path, c.transaction_id, mra);
 }
 
-void Engine::send_rej(Slot slot, const RejectParams& params) {
+void Engine::send_rej(TimeNs now, Slot slot, const RejectParams& params) {
   const Connection& c = connections_[slot];
   wire::Rej rej;
   rej.local_comm_id = c.local_comm_id;
@@ -149,7 +149,15 @@ void Engine::send_rej(Slot slot, const RejectParams& params) {
                                                  : wire::MessageKind::kOther;
   rej.reason = params.reason;
   copy_into(rej.private_data, params.private_data);
-  send(c.path, c.transaction_id, rej);
+  const Mad& mad = send(c.path, c.transaction_id, rej);
+  // It takes back a REP: the peer may count on the connection already, and would for ever.
+  if (retransmits(c.state)) withdraw_again(now, slot, mad);
+}
+
+void Engine::withdraw_again(TimeNs now, Slot slot, const Mad& mad) {
+  const Connection& c = connections_[slot];
+  const TimeNs wait = peers_.first_wait(exchanges_[c.exchange].peer);
+  say_again(now, {.path = c.path, .mad = mad, .wait = wait, .repetitions = kWithdrawalRepetitions});
 }
 
 // The peer knows neither whether we got an ID for it nor which: it finds its half by our GUID and our ID. When
@@ -162,9 +170,7 @@ void Engine::send_rej_timeout(TimeNs now, Slot slot) {
   rej.reason = wire::RejReason::kTimeout;
   rej.ari_length = sizeof(c.local_guid);
   store_be64(rej.ari.data(), c.local_guid);
-  const Mad& mad = send(c.path, c.transaction_id, rej);
-  const TimeNs wait = peers_.first_wait(exchanges_[c.exchange].peer);
-  say_again(now, {.path = c.path, .mad = mad, .wait = wait, .repetitions = kWithdrawalRepetitions});
+  withdraw_again(now, slot, send(c.path, c.transaction_id, rej));
 }
 
 void Engine::reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "sim/random_scenario.h"
@@ -84,16 +85,21 @@ class DestroysInSilence : public Wrapped {
     Packet dropped;
     while (Wrapped::poll_packet(dropped)) packets_.push_back(dropped);
     Wrapped::destroy(now, connection);
-    while (Wrapped::poll_packet(dropped)) {
-    }
+    while (Wrapped::poll_packet(dropped)) unsaid_.insert(dropped.mad);
   }
   bool poll_packet(Packet& packet) override {
-    if (packets_.empty()) return Wrapped::poll_packet(packet);
+    if (packets_.empty()) {
+      while (Wrapped::poll_packet(packet)) {
+        if (!unsaid_.contains(packet.mad)) return true;  // nor is it said later
+      }
+      return false;
+    }
     packet = packets_.front();
     packets_.erase(packets_.begin());
     return true;
   }
   std::vector<Packet> packets_;
+  std::set<std::array<std::uint8_t, wire::kMadSize>> unsaid_;
 };
 
 class SendsNoDrep : public Wrapped {

@@ -347,6 +347,20 @@ TEST(Connection, PeerOfWhatIsDestroyedHearsOfItWithinMillisecondsThoughTheDreqIs
   }
 }
 
+// Between REP and RTU nothing but the REJ says that the server is gone, and nobody answers a REJ.
+TEST(Connection, ServerThatIsGoneBeforeRtuIsHeardOfThoughItsRejectionIsLost) {
+  Pair pair({.delay = kTrip, .loss_mask = 0b100});
+  pair.applications.connect(pair.client, pair.server, kPort);
+  pair.simulator.after(kTrip + 1, [&] { pair.applications.destroy(1); });
+  EXPECT_TRUE(pair.simulator.run());
+  const End& client = pair.applications.ends()[0];
+  EXPECT_TRUE(client.established);
+  EXPECT_EQ(client.events, (std::vector{EventType::kConnectResponse, EventType::kRejected}));
+  ASSERT_TRUE(client.failed);
+  EXPECT_LE(*client.failed, 50 * kMillisecond);  // first contact
+  pair.expect_nothing_left();
+}
+
 TEST(Connection, QuickCloseOfBothEndsTakesNoMorePacketsThanItNeeds) {
   for (const bool at_once : {true, false}) {
     Pair pair({.delay = kTrip});
