@@ -36,17 +36,9 @@ Result<fs::path> own_folder() {
   return executable.parent_path();
 }
 
-// The build tree and an installed tree have the same shape: bin beside lib/ucm.
-Result<fs::path> library_folder(const fs::path& programs) {
-  const fs::path folder = (programs / ".." / "lib" / "ucm").lexically_normal();
-  std::error_code error;
-  if (fs::exists(folder / "libucm_runtime.so.0", error)) return folder;
-  return fail(ENOENT, "no libucm_runtime.so.0 in " + folder.string() + ": is UCM built or installed completely?");
-}
-
-void prepend_library_path(const fs::path& folder) {
+void prepend_library_path(const std::string& folder) {
   const char* before = std::getenv("LD_LIBRARY_PATH");
-  std::string path = folder.string();
+  std::string path = folder;
   if (before != nullptr && *before != '\0') path += ":" + std::string(before);
   setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
@@ -115,7 +107,7 @@ Result<void> prepare(const RunOptions& options) {
   }
   const auto programs = own_folder();
   if (!programs) return tl::unexpected(programs.error());
-  const auto libraries = library_folder(*programs);
+  const auto libraries = find_libraries();
   if (!libraries) return tl::unexpected(libraries.error());
   if (options.embedded || mode == "embedded") {
     setenv("UCM_MODE", "embedded", 1);
@@ -128,6 +120,16 @@ Result<void> prepare(const RunOptions& options) {
 }
 
 }  // namespace
+
+// The build tree and an installed tree have the same shape: bin beside lib/ucm.
+Result<std::string> find_libraries() {
+  const auto programs = own_folder();
+  if (!programs) return tl::unexpected(programs.error());
+  const fs::path folder = (*programs / ".." / "lib" / "ucm").lexically_normal();
+  std::error_code error;
+  if (fs::exists(folder / "libucm_runtime.so.0", error)) return folder.string();
+  return fail(ENOENT, "no libucm_runtime.so.0 in " + folder.string() + ": is UCM built or installed completely?");
+}
 
 int run_program(const RunOptions& options) {
   if (const auto prepared = prepare(options); !prepared) {

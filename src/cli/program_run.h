@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace ucm::cli {
 
 // What the shell's own tools use: 125 for a failure of ucm itself, 126 for a program that cannot be run, 127 for one
@@ -19,6 +21,9 @@ struct RunOptions {
   bool verbose = false;
   std::vector<std::string> command;  // the program and its arguments; not empty
 };
+
+// The folder of UCM's libraries, beside that of this program. ENOENT: they are not there.
+Result<std::string> find_libraries();
 
 // Becomes the program; returns an exit code only when that fails.
 int run_program(const RunOptions& options);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "cli/doctor.h"
 #include "cli/program_run.h"
 #include "cli/status_text.h"
 #include "client/connection.h"
@@ -46,6 +47,12 @@ int show_status(StatusForm form) {
                                                          : status_text(status);
   std::fputs(out.c_str(), stdout);
   return EXIT_SUCCESS;
+}
+
+int show_findings(bool as_json) {
+  const std::vector<Finding> findings = judge(gather_facts());
+  std::fputs(as_json ? (findings_json(findings).dump(2) + "\n").c_str() : findings_text(findings).c_str(), stdout);
+  return has_problem(findings) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 // Returns when the daemon has let go of everybody.
@@ -97,6 +104,9 @@ int ucm_main(int argc, char** argv) {
   bool as_json = false;
   status->add_flag("--json", as_json, "As JSON, for programs");
   CLI::App* devices = app.add_subcommand("devices", "List the software RDMA devices and their addresses");
+  CLI::App* doctor = app.add_subcommand("doctor", "Check this machine and say what to do");
+  doctor->add_flag("--json", as_json, "As JSON, for programs");
+  doctor->footer("The exit status is 1 when there is a problem.");
   app.add_subcommand("stop", "Stop the daemon: connections are disconnected, programs get an error");
   try {
     app.parse(static_cast<int>(separator - argv), argv);
@@ -114,6 +124,7 @@ int ucm_main(int argc, char** argv) {
   }
   if (status->parsed()) return show_status(as_json ? StatusForm::kJson : StatusForm::kText);
   if (devices->parsed()) return show_status(StatusForm::kDevices);
+  if (doctor->parsed()) return show_findings(as_json);
   return stop_daemon();
 }
 

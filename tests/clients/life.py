@@ -1,5 +1,6 @@
 """Programs and daemons that start, end, race and die."""
 
+import json
 import os
 import pathlib
 import re
@@ -180,8 +181,42 @@ def idle_exit(lab: Lab):
     wait_until(lambda: daemon_of(space) is None, "daemon gone", 10.0)
 
 
+def doctor(lab: Lab):
+    """`ucm doctor` tells a machine that is fit from one that is not, and what is wrong."""
+
+    def findings(code: int) -> dict[str, list[dict]]:
+        program = lab.ucm(space, "doctor", "--json")
+        if program.wait() != code:
+            raise Failure(f"ucm doctor: exit code {program.wait()}, not {code}")
+        by_subject = {}
+        for finding in json.loads(program.output()):
+            by_subject.setdefault(finding["subject"], []).append(finding)
+        return by_subject
+
+    def expect(found: dict[str, list[dict]], subject: str, verdict: str, text: str):
+        if not any(one["verdict"] == verdict and text in one["found"] for one in found[subject]):
+            raise Failure(f"ucm doctor says of {subject}: {found[subject]}")
+
+    space = lab.namespace("a")
+    healthy = findings(0)
+    expect(healthy, "UDP port 4791", "good", "free")
+    expect(healthy, "daemon", "good", "none runs")
+    expect(healthy, "device", "good", "ucm_lo, MTU 65536, 127.0.0.1")
+    holder = lab.start(space, "python3", "-uc", "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+                       "s.bind(('0.0.0.0', 4791)); print('bound'); time.sleep(1000)")
+    holder.expect("bound")
+    expect(findings(1), "UDP port 4791", "problem", f"process {space.process_named('python3')}")
+    holder.end()
+    server = lab.ucm_run(space, "rping", "-s", "-a", "127.0.0.1")
+    lab.wait_listening(space, RPING_PORT)
+    served = findings(0)
+    expect(served, "daemon", "good", f"process {daemon_of(space)} of user 0 on @ucm")
+    expect(served, "UDP port 4791", "good", "served by the daemon")
+    server.end()
+
+
 CASES = {case.__name__: case for case in (
     client_killed, server_killed, daemon_killed, racing_starts, status_and_stop, other_users_daemon, mixed_users,
-    embedded, mode_off, installed, idle_exit)}
+    embedded, mode_off, installed, idle_exit, doctor)}
 for case in CASES.values():
     case.sanitized = case in (client_killed, daemon_killed, racing_starts, embedded)
