@@ -279,7 +279,8 @@ bool StreamSocket::poll_completions() {
       } else if (success) {
         ++received;
         const bool alive = stream_->connected();
-        if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0) stream_->on_message(ntohl(completion.imm_data));
+        if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0)
+          stream_->on_message(ntohl(completion.imm_data), completion.byte_len);
         if (alive && stream_->error() != 0) error_ = stream_->error();
       }
     }

@@ -1,7 +1,6 @@
 #include "rsocket/protocol/outgoing.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -74,16 +73,12 @@ void Outgoing::finished(std::uint32_t held) {
   buffer_.release(held);
 }
 
-void Outgoing::on_credits(std::uint16_t limit, std::uint8_t* entries) {
-  limit_ = limit;
-  while (count_ != kTargetEntries) {
-    std::uint8_t* const entry = entries + next_entry_ * kBufferEntrySize;
-    const RemoteBuffer buffer = load_buffer_entry(entry);
-    if (buffer.length == 0) return;
-    std::memset(entry, 0, kBufferEntrySize);
-    buffers_[count_++] = buffer;
-    next_entry_ = (next_entry_ + 1) % kTargetEntries;
-  }
+void Outgoing::on_entry(const std::uint8_t* entries) {
+  // More than were free, or of nothing: not to be used.
+  const RemoteBuffer buffer = load_buffer_entry(entries + next_entry_ * kBufferEntrySize);
+  if (count_ == kTargetEntries || buffer.length == 0) return;
+  buffers_[count_++] = buffer;
+  next_entry_ = (next_entry_ + 1) % kTargetEntries;
 }
 
 }  // namespace ucm::rsocket

@@ -62,8 +62,10 @@ class Outgoing {
   std::optional<Piece> take_entry();
   void finished(std::uint32_t held);
 
-  // The peer has told of more credits; `entries` is the target list, of which it may have written the next entry.
-  void on_credits(std::uint16_t limit, std::uint8_t* entries);
+  // The peer has told of more credits.
+  void on_credits(std::uint16_t limit) { limit_ = limit; }
+  // It has written the next entry of the target list, which begins at `entries`.
+  void on_entry(const std::uint8_t* entries);
 
   bool idle() const { return requests_free_ == requests_ && buffer_.idle(); }
 

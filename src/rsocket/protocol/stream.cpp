@@ -199,7 +199,7 @@ void Stream::shut_down_receiving() {
 
 // --- What arrives ---------------------------------------------------------------------------------------------------
 
-void Stream::on_message(std::uint32_t immediate) {
+void Stream::on_message(std::uint32_t immediate, std::uint32_t written) {
   const auto message = Message::parse(immediate);
   if (!connected_) return;
   if (!message) return on_end(EPROTO);
@@ -208,7 +208,10 @@ void Stream::on_message(std::uint32_t immediate) {
       if (!incoming_.on_data(message->value)) on_end(EPROTO);
       return;
     case MessageType::kCredits:
-      return outgoing_.on_credits(static_cast<std::uint16_t>(message->value), target_list().data());
+      outgoing_.on_credits(static_cast<std::uint16_t>(message->value));
+      // Only an entry that came with its message is whole: the peer may be writing the next one.
+      if (written >= kBufferEntrySize) outgoing_.on_entry(target_list().data());
+      return;
     case MessageType::kIoMap:
       if (message->value >= mappings_.size()) return on_end(EPROTO);
       incoming_.on_credit_used();

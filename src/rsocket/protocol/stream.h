@@ -61,8 +61,8 @@ class Stream {
   std::optional<Write> poll_write();
   // A write has completed, in the order in which they were polled.
   void on_written(Write::Kind kind, std::uint32_t held);
-  // Immediate data of a write by the peer.
-  void on_message(std::uint32_t immediate);
+  // Immediate data of a write of `written` bytes by the peer.
+  void on_message(std::uint32_t immediate, std::uint32_t written);
   // The connection is of no use any more; `error` is what calls say, 0 for an end that both sides know of.
   void on_end(int error);
 

@@ -25,6 +25,7 @@ class Side {
   Stream& operator*() { return stream_; }
   Stream* operator->() { return &stream_; }
 
+  MutableBytes memory() { return remote_; }
   void add_region(MutableBytes region, std::uint32_t key) { regions_.push_back({region, key}); }
 
   // Moves the writes that the engine has into the queue, with the bytes they have now.
@@ -58,7 +59,7 @@ class Side {
 
   void take_write(const Stream::Write& write, Bytes bytes) {
     if (!bytes.empty()) std::copy(bytes.begin(), bytes.end(), memory_at(write, bytes.size()));
-    if (write.immediate) stream_.on_message(*write.immediate);
+    if (write.immediate) stream_.on_message(*write.immediate, write.length);
   }
   // What a device would check.
   std::uint8_t* memory_at(const Stream::Write& write, std::size_t size) {
@@ -316,31 +317,46 @@ TEST_F(StreamTest, AMapThatWaitsGoesBeforeData) {
   EXPECT_TRUE(b_->mapped(0));
 }
 
+TEST_F(StreamTest, AnEntryIsLookedAtWhenItsMessageHasCome) {
+  settle();
+  const auto half = pattern(4096);
+  ASSERT_EQ(a_->send(half), 4096u);
+  ASSERT_EQ(a_->send(half), 4096u);
+  settle();
+  // A message without an entry, while the device is writing one of which the length is there already.
+  std::fill_n(a_.memory().begin() + 12, 4, 1);
+  a_->on_message(Message{MessageType::kCredits, 100}.emit(), 0);
+  EXPECT_EQ(a_->send(half), 0u);
+  read_all(b_);
+  settle();
+  EXPECT_EQ(a_->send(half), 4096u);
+}
+
 // --- Peers that do what they must not ---
 
 TEST_F(StreamTest, MoreDataThanWasAllowedBreaksTheConnection) {
-  b_->on_message(Message{MessageType::kData, 4097}.emit());
+  b_->on_message(Message{MessageType::kData, 4097}.emit(), 0);
   EXPECT_EQ(b_->error(), EPROTO);
   EXPECT_FALSE(b_->readable());
 }
 
 TEST_F(StreamTest, MoreMessagesThanWereAllowedBreakTheConnection) {
-  for (int i = 0; i < kSmall.receive_queue; ++i) b_->on_message(Message{MessageType::kData, 1}.emit());
+  for (int i = 0; i < kSmall.receive_queue; ++i) b_->on_message(Message{MessageType::kData, 1}.emit(), 0);
   EXPECT_EQ(b_->error(), 0);
-  b_->on_message(Message{MessageType::kData, 1}.emit());
+  b_->on_message(Message{MessageType::kData, 1}.emit(), 0);
   EXPECT_EQ(b_->error(), EPROTO);
 }
 
 TEST_F(StreamTest, ReservedMessagesAndEntriesThatAreNotThereBreakTheConnection) {
-  a_->on_message(1u << 29);
+  a_->on_message(1u << 29, 0);
   EXPECT_EQ(a_->error(), EPROTO);
-  b_->on_message(Message{MessageType::kIoMap, 2}.emit());
+  b_->on_message(Message{MessageType::kIoMap, 2}.emit(), 0);
   EXPECT_EQ(b_->error(), EPROTO);
 }
 
 TEST_F(StreamTest, UnknownControlMessagesAndEmptyDataAreBorne) {
-  b_->on_message(Message{MessageType::kControl, 99}.emit());
-  for (int i = 0; i < 100; ++i) b_->on_message(Message{MessageType::kData, 0}.emit());
+  b_->on_message(Message{MessageType::kControl, 99}.emit(), 0);
+  for (int i = 0; i < 100; ++i) b_->on_message(Message{MessageType::kData, 0}.emit(), 0);
   EXPECT_TRUE(b_->connected());
   EXPECT_FALSE(b_->readable());
 }
