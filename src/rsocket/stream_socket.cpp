@@ -85,9 +85,9 @@ Result<std::shared_ptr<Socket>> StreamSocket::accept(const AddressOut& peer) {
   if (auto can = usable(); !can) return tl::unexpected(can.error());
   if (state_ != State::kListening) return fail(EINVAL, "not listening");
   for (;;) {
-    if (auto come = wait(lock, patience(0), [this] { return !requests_.empty(); }); !come) {
-      return tl::unexpected(come.error());
-    }
+    auto come = wait(lock, patience(0), [this] { return !requests_.empty() || state_ != State::kListening; });
+    if (!come) return tl::unexpected(come.error());
+    if (state_ != State::kListening) return fail(ENETDOWN, "the UCM node is gone");
     const Request request = requests_.front();
     requests_.pop_front();
     auto channel = rdma::EventChannel::open();
@@ -167,7 +167,7 @@ void StreamSocket::read_cm_events() {
   while (!closed()) {
     const auto next = channel_->next_event();
     if (!next) {
-      if (next.error().code != EAGAIN && next.error().code != EINTR) fail_connection(ENETDOWN);
+      if (next.error().code != EAGAIN && next.error().code != EINTR) lose_node();
       break;
     }
     const std::unique_ptr<rdma::Event> event(*next);
@@ -244,6 +244,14 @@ void StreamSocket::fail_connection(int error) {
   if (!opening()) return;
   state_ = State::kFailed;
   error_ = error;
+}
+
+// Whatever the socket was made for, nothing can come of it any more.
+void StreamSocket::lose_node() {
+  fail_connection(ENETDOWN);
+  if (has_stream() || state_ == State::kFailed) return;
+  state_ = State::kFailed;
+  error_ = ENETDOWN;
 }
 
 int StreamSocket::take_error() { return std::exchange(error_, 0); }
@@ -327,7 +335,7 @@ short StreamSocket::ready() const {
 }
 
 void StreamSocket::arm(std::vector<pollfd>& wait_on) {
-  if (!usable()) return;
+  if (!usable() || state_ == State::kFailed) return;
   wait_on.push_back({channel_->fd, POLLIN, 0});
   if (!has_stream()) return;
   queue_->arm();
@@ -335,7 +343,7 @@ void StreamSocket::arm(std::vector<pollfd>& wait_on) {
 }
 
 void StreamSocket::take_events(std::span<const pollfd> waited_on) {
-  if (!usable()) return;
+  if (!usable() || waited_on.empty()) return;
   if (waited_on[0].revents != 0) read_cm_events();
   if (waited_on.size() < 2 || waited_on[1].revents == 0 || !has_stream()) return;
   queue_->take_events();

@@ -83,6 +83,7 @@ class StreamSocket : public Socket {
   void on_established(const rdma_cm_event& event);
   void on_failure(const rdma_cm_event& event);
   void fail_connection(int error);
+  void lose_node();
   Result<void> make_queue();
   Result<void> request_connection();
   Result<void> answer(const Request& request, const StreamSocket& listener);

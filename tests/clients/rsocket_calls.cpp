@@ -1,4 +1,5 @@
-// rsocket_calls ADDRESS [no-fork]: what the calls of rsockets do, in one process and with children of it.
+// rsocket_calls ADDRESS [no-fork | accept-for-ever | receive-for-ever]: what the calls of rsockets do, in one process
+// and with children of it.
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
@@ -495,6 +496,23 @@ void datagrams(const Address& address) {
   expect_errno(rlisten(client, 1), EOPNOTSUPP, "rlisten");
 }
 
+// --- For tests that end the node meanwhile ---
+
+void accept_for_ever(const std::string& host) {
+  const Socket listener = listen_at(Address(host, kPort));
+  std::puts("waiting");
+  std::fflush(stdout);
+  check(raccept(listener, nullptr, nullptr), "raccept");
+}
+
+void receive_for_ever(const std::string& host) {
+  const Pair pair = make_pair(Address(host, kFreePort));
+  std::puts("waiting");
+  std::fflush(stdout);
+  char byte = 0;
+  check(static_cast<int>(rrecv(pair.client, &byte, 1, 0)), "rrecv");
+}
+
 // The last name printed is that of the test that failed.
 template <class Test, class... At>
 void run(const char* name, Test test, const At&... at) {
@@ -506,8 +524,10 @@ void run(const char* name, Test test, const At&... at) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  require(count == 2 || (count == 3 && std::string(arguments[2]) == "no-fork"),
-          "usage: rsocket_calls ADDRESS [no-fork]");
+  require(count == 2 || count == 3, "usage: rsocket_calls ADDRESS [no-fork | accept-for-ever | receive-for-ever]");
+  const std::string mode = count == 3 ? arguments[2] : "";
+  if (mode == "accept-for-ever") return accept_for_ever(arguments[1]), 0;
+  if (mode == "receive-for-ever") return receive_for_ever(arguments[1]), 0;
   const Address address(arguments[1], kPort);
   const Address unused(arguments[1], kFreePort);
   rlimit files{};
@@ -530,7 +550,7 @@ int main(int count, char** arguments) {
   run("both_directions_at_once", both_directions_at_once, address);
   run("a_poller_beside_a_writer", a_poller_beside_a_writer, address);
   run("threads_open_and_close", threads_open_and_close, address);
-  if (count == 2) {
+  if (mode != "no-fork") {
     run("a_killed_peer_resets", a_killed_peer_resets, address);
     run("a_child_leaves_the_parents_sockets_alone", a_child_leaves_the_parents_sockets_alone, address, unused);
   }

@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import re
+import signal
 
 from catalogue import Missing, Row
 from lab import Failure, Lab, Path, Skipped, wait_until
@@ -160,6 +161,18 @@ def nobody_listens(lab: Lab, path: Path, user: str):
         raise Failure("rstream succeeded without a server")
 
 
+def daemon_killed(lab: Lab, path: Path, user: str):
+    """Nobody waits for ever: neither for a connection nor for data."""
+    calls = lab.executable("rsocket_calls")
+    waiting = lab.ucm_run(path.server, calls, path.bind_address, "accept-for-ever")
+    receiving = lab.ucm_run(path.server, calls, path.bind_address, "receive-for-ever")
+    for program in (waiting, receiving):
+        program.expect("waiting")
+    os.kill(path.server.process_named("ucmd"), signal.SIGKILL)
+    waiting.expect("raccept: Network is down")
+    receiving.expect("rrecv: Connection reset by peer")
+
+
 def case(function, kind: str, user: str, sanitized: bool = False):
     def run(lab: Lab):
         function(lab, lab.path(kind), user)
@@ -187,4 +200,5 @@ CASES |= {f"small.{kind}.{user}": case(small, kind, user, kind in ("loopback4", 
 CASES |= {f"bad_network.{kind}": case(small_with_loss, kind, "root", kind == "veth4") for kind in ("loopback6", "veth4")}
 CASES |= {f"preload.{kind}": case(preload, kind, "root") for kind in ("loopback4", "veth6")}
 CASES["preload_fork"] = case(preload_fork, "veth4", "root")
+CASES["daemon_killed"] = case(daemon_killed, "loopback4", "root", True)
 CASES["nobody_listens"] = case(nobody_listens, "loopback4", "root", True)
