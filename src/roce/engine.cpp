@@ -177,6 +177,16 @@ Result<void> Engine::dereg_mr(std::uint32_t lkey) {
   return {};
 }
 
+Result<void> Engine::rereg_mr(std::uint32_t lkey, const MrParams& params) {
+  ProtectionDomain* domain = state_->pds.find(params.pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  const Result<PdId> before = state_->core.memory.change(lkey, params);
+  if (!before) return tl::unexpected(before.error());
+  --state_->pds.find(*before)->users;
+  ++domain->users;
+  return {};
+}
+
 // ------------------------------------------------------------------------------------------------ completion queues
 
 Result<CqId> Engine::create_cq(std::uint32_t cqe_min, std::uint64_t user) {

@@ -255,6 +255,8 @@ class Engine {
 
   Result<MrKeys> reg_mr(const MrParams& params);
   Result<void> dereg_mr(std::uint32_t lkey);
+  // The region becomes what `params` says and keeps its keys; unchanged when that is refused.
+  Result<void> rereg_mr(std::uint32_t lkey, const MrParams& params);
 
   Result<CqId> create_cq(std::uint32_t cqe_min, std::uint64_t user);  // capacity is at least cqe_min
   std::uint32_t cq_capacity(CqId cq) const;

@@ -30,9 +30,7 @@ std::uint64_t visit_pieces(std::span<const Sge> sges, std::uint64_t offset, std:
   return position;
 }
 
-}  // namespace
-
-Result<MrKeys> MemoryTable::add(const MrParams& params) {
+Result<void> check(const MrParams& params) {
   const bool remote_changes = (params.access & (kAccessRemoteWrite | kAccessRemoteAtomic)) != 0;
   if (remote_changes && (params.access & kAccessLocalWrite) == 0) {
     return fail(EINVAL, "a memory region with remote write or atomic access needs local write access");
@@ -42,6 +40,13 @@ Result<MrKeys> MemoryTable::add(const MrParams& params) {
   if (params.length > UINT64_MAX - address || params.length > UINT64_MAX - params.iova) {
     return fail(EINVAL, "a memory region must not wrap round the end of the address space");
   }
+  return {};
+}
+
+}  // namespace
+
+Result<MrKeys> MemoryTable::add(const MrParams& params) {
+  if (Result<void> valid = check(params); !valid) return tl::unexpected(valid.error());
   if (regions_.size() >= kObjectsMax) return fail(ENOMEM, "too many memory regions");
 
   // Keys 0 and ~0 stay unused: programs take them for "none".
@@ -49,6 +54,15 @@ Result<MrKeys> MemoryTable::add(const MrParams& params) {
   while (key == 0 || key == UINT32_MAX || regions_.contains(key)) key = random_.next_u32();
   regions_.emplace(key, Region{.params = params});
   return MrKeys{.lkey = key, .rkey = key};
+}
+
+Result<PdId> MemoryTable::change(std::uint32_t key, const MrParams& params) {
+  const auto found = regions_.find(key);
+  if (found == regions_.end()) return fail(EINVAL, "no memory region has this key");
+  if (Result<void> valid = check(params); !valid) return tl::unexpected(valid.error());
+  const PdId before = found->second.params.pd;
+  found->second = Region{.params = params};
+  return before;
 }
 
 Result<PdId> MemoryTable::remove(std::uint32_t key) {

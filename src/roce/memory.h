@@ -23,6 +23,8 @@ class MemoryTable {
   // EINVAL: remote write or atomic access without local write (IBTA 10.6.3.1), a range that wraps, no address.
   // ENOMEM: too many regions.
   Result<MrKeys> add(const MrParams& params);
+  // Gives a region other parameters; errors are those of add(). Returns the domain that it was in.
+  Result<PdId> change(std::uint32_t key, const MrParams& params);
   // The domain of the removed region; EINVAL when there is none with this key.
   Result<PdId> remove(std::uint32_t key);
 

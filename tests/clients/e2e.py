@@ -19,13 +19,14 @@ import life
 import own
 import perftest
 import programs
+import python_verbs
 import rsockets
 import runner
 import stacks
 import verbs_utils
 import wire
 
-CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks]
+CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks, python_verbs]
 CASES = runner.collect(*CATALOGUE, own, faults, life, wire)
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "programs.md"
 

@@ -21,12 +21,11 @@ int check_region(const void* address, std::size_t length, std::uint32_t access) 
   return process_memory_allows(address, length, (access & roce::kAccessLocalWrite) != 0) ? 0 : EFAULT;
 }
 
-Result<roce::MrKeys> register_region(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
-                                     std::uint32_t access) {
+Result<roce::MrParams> region_parameters(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                                         std::uint32_t access) {
   if (const int error = check_region(address, length, access); error != 0) return fail(error, "bad memory region");
-  const roce::MrParams params{
-      .pd = pd.id, .address = address, .length = length, .iova = iova, .access = access & kRights};
-  return software_of(pd.context).inspect([&](roce::Engine& engine) { return engine.reg_mr(params); });
+  return roce::MrParams{
+      .pd = Pd::from(pd)->id, .address = address, .length = length, .iova = iova, .access = access & kRights};
 }
 
 std::uint64_t iova_of(const void* address, std::uint32_t access) {
@@ -34,7 +33,9 @@ std::uint64_t iova_of(const void* address, std::uint32_t access) {
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, std::uint32_t access) {
-  const auto keys = register_region(*Pd::from(pd), address, length, iova, access);
+  const auto params = region_parameters(pd, address, length, iova, access);
+  if (!params) return null_with_errno(params.error().code);
+  const auto keys = software_of(pd->context).inspect([&](roce::Engine& engine) { return engine.reg_mr(*params); });
   if (!keys) return null_with_errno(keys.error().code);
   auto* const region = new Mr;
   region->context = pd->context;
@@ -47,11 +48,6 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   region->iova = iova;
   region->access = access;
   return region;
-}
-
-int dereg_key(ibv_context* context, std::uint32_t lkey) {
-  const auto done = software_of(context).inspect([&](roce::Engine& engine) { return engine.dereg_mr(lkey); });
-  return done ? 0 : done.error().code;
 }
 
 }  // namespace
@@ -95,12 +91,14 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {
-  const int error = dereg_key(mr->context, mr->lkey);
-  if (error == 0) delete Mr::from(mr);
-  return error;
+  const auto done =
+      software_of(mr->context).inspect([&](ucm::roce::Engine& engine) { return engine.dereg_mr(mr->lkey); });
+  if (!done) return done.error().code;
+  delete Mr::from(mr);
+  return 0;
 }
 
-// A region of new keys takes the place of the old one, so that a failure leaves the old one as it was.
+// The keys stay, and a failure leaves the region as it was.
 int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) {
     errno = EINVAL;
@@ -115,17 +113,19 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t l
   const std::size_t new_length = moved ? length : region.length;
   const std::uint64_t new_iova = moved ? iova_of(address, rights) : region.iova;
 
-  const auto keys = register_region(*Pd::from(new_pd), new_address, new_length, new_iova, rights);
-  if (!keys) {
-    errno = keys.error().code;
+  const auto params = region_parameters(new_pd, new_address, new_length, new_iova, rights);
+  const auto changed = params.and_then([&](const ucm::roce::MrParams& wanted) {
+    return software_of(region.context).inspect([&](ucm::roce::Engine& engine) {
+      return engine.rereg_mr(region.lkey, wanted);
+    });
+  });
+  if (!changed) {
+    errno = changed.error().code;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  dereg_key(region.context, region.lkey);
   region.pd = new_pd;
   region.addr = new_address;
   region.length = new_length;
-  region.lkey = keys->lkey;
-  region.rkey = keys->rkey;
   region.iova = new_iova;
   region.access = rights;
   return 0;

@@ -91,6 +91,26 @@ TEST(RemoteAccess, ARightTheRegionLacksIsRefused) {
   }
 }
 
+TEST(RemoteAccess, ARegionWithNewRightsOrPlaceKeepsItsKey) {
+  Pair pair;
+  pair.connect();
+  fill(pair.a, 0, 8, 1);
+  const auto change = [&](std::size_t offset, std::uint32_t access) {
+    return pair.b.engine().rereg_mr(pair.b.keys.lkey, {.pd = pair.b.pd,
+                                                       .address = pair.b.memory() + offset,
+                                                       .length = 4096,
+                                                       .iova = pair.b.address(),
+                                                       .access = access});
+  };
+  ASSERT_TRUE(change(8192, kAccessLocalWrite | kAccessRemoteWrite));
+  EXPECT_FALSE(change(0, kAccessRemoteWrite)) << "refused, and nothing changes";
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 8)}));
+  ASSERT_EQ(pair.wait(pair.a, pair.a.send_cq, 1).at(0).status, CompletionStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(pair.a.memory(), pair.b.memory() + 8192, 8), 0);
+  ASSERT_TRUE(change(8192, kAccessLocalWrite));
+  expect_failure(pair, pair.request(SendOpcode::kWrite, pair.b, 0), {pair.a.sge(0, 8)}, kRemoteAccessError);
+}
+
 TEST(RemoteAccess, ARegionOfAnotherDomainIsRefused) {
   Pair pair;
   pair.connect();
