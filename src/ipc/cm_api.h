@@ -108,6 +108,10 @@ enum class CmEventType : std::uint32_t {
   kMulticastJoin = 12,
   kAddrChange = 14,
   kTimewaitExit = 15,
+  // Raised in the program, never by the node.
+  kAddrinfoResolved = 16,
+  kAddrinfoError = 17,
+  kUser = 18,  // conn: eight bytes of private data, the program's argument
 };
 
 // The route and the QP as rdma_query_route and rdma_init_qp_attr tell them.

@@ -113,6 +113,21 @@ int get_address_info(const char* node, const char* service, const rdma_addrinfo*
   return 0;
 }
 
+rdma_addrinfo* copy_address_info(const rdma_addrinfo& from) {
+  Info info(static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))), free_address_info);
+  if (info == nullptr) return nullptr;
+  info->ai_flags = from.ai_flags;
+  info->ai_family = from.ai_family;
+  info->ai_qp_type = from.ai_qp_type;
+  info->ai_port_space = from.ai_port_space;
+  const bool copied =
+      (from.ai_src_len == 0 || copy_address(info->ai_src_addr, info->ai_src_len, from.ai_src_addr, from.ai_src_len)) &&
+      (from.ai_dst_len == 0 || copy_address(info->ai_dst_addr, info->ai_dst_len, from.ai_dst_addr, from.ai_dst_len)) &&
+      copy_name(info->ai_src_canonname, from.ai_src_canonname) &&
+      copy_name(info->ai_dst_canonname, from.ai_dst_canonname);
+  return copied ? info.release() : nullptr;
+}
+
 void free_address_info(rdma_addrinfo* info) {
   while (info != nullptr) {
     rdma_addrinfo* next = info->ai_next;

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "wire/address.h"
@@ -85,42 +86,38 @@ ibv_sa_path_rec path_record_of(const ipc::CmPath& path) {
   return record;
 }
 
-const char* event_name(rdma_cm_event_type type) {
-  switch (type) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED:
-      return "RDMA_CM_EVENT_ADDR_RESOLVED";
-    case RDMA_CM_EVENT_ADDR_ERROR:
-      return "RDMA_CM_EVENT_ADDR_ERROR";
-    case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      return "RDMA_CM_EVENT_ROUTE_RESOLVED";
-    case RDMA_CM_EVENT_ROUTE_ERROR:
-      return "RDMA_CM_EVENT_ROUTE_ERROR";
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
-      return "RDMA_CM_EVENT_CONNECT_REQUEST";
-    case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      return "RDMA_CM_EVENT_CONNECT_RESPONSE";
-    case RDMA_CM_EVENT_CONNECT_ERROR:
-      return "RDMA_CM_EVENT_CONNECT_ERROR";
-    case RDMA_CM_EVENT_UNREACHABLE:
-      return "RDMA_CM_EVENT_UNREACHABLE";
-    case RDMA_CM_EVENT_REJECTED:
-      return "RDMA_CM_EVENT_REJECTED";
-    case RDMA_CM_EVENT_ESTABLISHED:
-      return "RDMA_CM_EVENT_ESTABLISHED";
-    case RDMA_CM_EVENT_DISCONNECTED:
-      return "RDMA_CM_EVENT_DISCONNECTED";
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return "RDMA_CM_EVENT_DEVICE_REMOVAL";
-    case RDMA_CM_EVENT_MULTICAST_JOIN:
-      return "RDMA_CM_EVENT_MULTICAST_JOIN";
-    case RDMA_CM_EVENT_MULTICAST_ERROR:
-      return "RDMA_CM_EVENT_MULTICAST_ERROR";
-    case RDMA_CM_EVENT_ADDR_CHANGE:
-      return "RDMA_CM_EVENT_ADDR_CHANGE";
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
-      return "RDMA_CM_EVENT_TIMEWAIT_EXIT";
-  }
-  return "UNKNOWN EVENT";
+ipc::CmEventType type_of(const rdma_cm_event& event) {
+  // As bytes: the header's enumeration ends before the newer ones.
+  ipc::CmEventType type{};
+  static_assert(sizeof type == sizeof event.event);
+  std::memcpy(&type, &event.event, sizeof type);
+  return type;
+}
+
+void set_type(rdma_cm_event& event, ipc::CmEventType type) { std::memcpy(&event.event, &type, sizeof type); }
+
+const char* event_name(ipc::CmEventType type) {
+  constexpr std::array kNames{"RDMA_CM_EVENT_ADDR_RESOLVED",
+                              "RDMA_CM_EVENT_ADDR_ERROR",
+                              "RDMA_CM_EVENT_ROUTE_RESOLVED",
+                              "RDMA_CM_EVENT_ROUTE_ERROR",
+                              "RDMA_CM_EVENT_CONNECT_REQUEST",
+                              "RDMA_CM_EVENT_CONNECT_RESPONSE",
+                              "RDMA_CM_EVENT_CONNECT_ERROR",
+                              "RDMA_CM_EVENT_UNREACHABLE",
+                              "RDMA_CM_EVENT_REJECTED",
+                              "RDMA_CM_EVENT_ESTABLISHED",
+                              "RDMA_CM_EVENT_DISCONNECTED",
+                              "RDMA_CM_EVENT_DEVICE_REMOVAL",
+                              "RDMA_CM_EVENT_MULTICAST_JOIN",
+                              "RDMA_CM_EVENT_MULTICAST_ERROR",
+                              "RDMA_CM_EVENT_ADDR_CHANGE",
+                              "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+                              "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+                              "RDMA_CM_EVENT_ADDRINFO_ERROR",
+                              "RDMA_CM_EVENT_USER"};
+  const auto index = static_cast<std::size_t>(type);
+  return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }
 
 }  // namespace ucm::rdma

@@ -26,7 +26,11 @@ ibv_gid gid_of(const ipc::SocketAddress& address);
 
 ibv_sa_path_rec path_record_of(const ipc::CmPath& path);
 
+// The type of an event, of which a newer program knows more than the header declares.
+ipc::CmEventType type_of(const rdma_cm_event& event);
+void set_type(rdma_cm_event& event, ipc::CmEventType type);
+
 // As rdma_event_str tells it.
-const char* event_name(rdma_cm_event_type type);
+const char* event_name(ipc::CmEventType type);
 
 }  // namespace ucm::rdma

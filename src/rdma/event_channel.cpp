@@ -87,6 +87,13 @@ void EventChannel::add(std::shared_ptr<Id> id) {
   ids_.insert_or_assign(handle, std::move(id));
 }
 
+void EventChannel::raise(std::shared_ptr<Id> id, const ipc::CmEvent& event) {
+  const std::lock_guard lock(mutex_);
+  fetch_all();
+  pending_.push_back({event, std::move(id)});
+  put_tokens(1);
+}
+
 void EventChannel::remove(Id& id) {
   // Keeps the ID alive until the lock is released.
   std::shared_ptr<Id> keep;

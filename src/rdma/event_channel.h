@@ -73,6 +73,8 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   bool inherited_by_fork() const;
 
   void add(std::shared_ptr<Id> id);
+  // An event that this process makes itself, behind those that wait already.
+  void raise(std::shared_ptr<Id> id, const ipc::CmEvent& event);
   // No event of `id` is delivered any more. To be called after the node has destroyed it.
   void remove(Id& id);
   // Moves `id`, with the events that wait for it, to `destination`.

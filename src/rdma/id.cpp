@@ -194,8 +194,8 @@ Result<void> Id::complete() {
   if (!next) return tl::unexpected(next.error());
   event = *next;
   if (event->status == 0) return {};
-  const std::string what = event_name(event->event);
-  if (event->event == RDMA_CM_EVENT_REJECTED) {
+  const std::string what = event_name(type_of(*event));
+  if (type_of(*event) == ipc::CmEventType::kRejected) {
     return fail(ECONNREFUSED, what + ", reason " + std::to_string(event->status));
   }
   const int error = std::abs(event->status);
@@ -267,9 +267,9 @@ Result<Id*> Id::get_request() {
   rdma_cm_event* request = *next;
   Result<void> usable;
   if (request->status != 0) {
-    usable = fail(std::abs(request->status), event_name(request->event));
-  } else if (request->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
-    usable = fail(EINVAL, std::string("unexpected ") + event_name(request->event));
+    usable = fail(std::abs(request->status), event_name(type_of(*request)));
+  } else if (type_of(*request) != ipc::CmEventType::kConnectRequest) {
+    usable = fail(EINVAL, std::string("unexpected ") + event_name(type_of(*request)));
   } else if (endpoint_qp_) {
     ibv_qp_init_attr_ex attributes{};
     std::memcpy(&attributes, &*endpoint_qp_, sizeof(*endpoint_qp_));
@@ -502,6 +502,49 @@ Result<void> Id::set_option(int level, int name, const void* value, std::size_t 
     ack_timeout_ = byte;
   }
   return {};
+}
+
+Result<void> Id::write_event(int type, int status, std::uint64_t argument) {
+  if (type != static_cast<int>(ipc::CmEventType::kUser)) return fail(EINVAL, "only RDMA_CM_EVENT_USER can be written");
+  ipc::CmEvent told;
+  told.type = ipc::CmEventType::kUser;
+  told.status = status;
+  told.id = handle_;
+  std::memcpy(told.conn.private_data.data(), &argument, sizeof argument);
+  current_channel()->raise(shared_from_this(), told);
+  return {};
+}
+
+Result<void> Id::resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints) {
+  constexpr int kSubnetAdministrator = 16;  // RAI_SA
+  constexpr int kNames = 32;                // RAI_DNS: what is done anyway
+  if (node == nullptr && service == nullptr && hints == nullptr) return fail(EINVAL, "nothing to resolve");
+  rdma_addrinfo wanted{};
+  if (hints != nullptr) wanted = *hints;
+  if ((wanted.ai_flags & kSubnetAdministrator) != 0) {
+    return fail(EOPNOTSUPP, "there is no subnet administrator on RoCE");
+  }
+  wanted.ai_flags &= ~kNames;
+  rdma_addrinfo* found = nullptr;
+  const int error = get_address_info(node, service, &wanted, &found);
+  ipc::CmEvent told;
+  told.type = error == 0 ? ipc::CmEventType::kAddrinfoResolved : ipc::CmEventType::kAddrinfoError;
+  told.status = error;
+  told.id = handle_;
+  {
+    const std::lock_guard lock(mutex_);
+    address_info_.reset(found);
+  }
+  current_channel()->raise(shared_from_this(), told);
+  return complete();
+}
+
+Result<rdma_addrinfo*> Id::address_info() {
+  const std::lock_guard lock(mutex_);
+  if (address_info_ == nullptr) return fail(ENODATA, "no address information has been resolved");
+  rdma_addrinfo* const copy = copy_address_info(*address_info_);
+  if (copy == nullptr) return fail(ENOMEM, "no memory");
+  return copy;
 }
 
 void Id::set_endpoint_qp(ibv_pd* protection_domain, const ibv_qp_init_attr& attributes) {

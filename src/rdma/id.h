@@ -21,6 +21,7 @@
 
 #include "base/result.h"
 #include "ipc/cm_api.h"
+#include "rdma/address_info.h"
 #include "rdma/event_channel.h"
 #include "rdma/phase.h"
 #include "rdma/process.h"
@@ -60,6 +61,13 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   enum class MulticastRole : std::uint8_t { kMember, kSender };
   Result<void> join_multicast(const sockaddr* group, MulticastRole role, void* context);
   Result<void> leave_multicast(const sockaddr* group);  // EADDRNOTAVAIL: not joined
+
+  // Events of the process's own making. EINVAL: another type than RDMA_CM_EVENT_USER (18).
+  Result<void> write_event(int type, int status, std::uint64_t argument);
+  // Names are looked up before it returns; the event tells of the result, which address_info() copies (ENODATA: none).
+  // EINVAL: nothing to look up.
+  Result<void> resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints);
+  Result<rdma_addrinfo*> address_info();
 
   Result<void> create_qp(ibv_qp_init_attr_ex& attributes);
   void destroy_qp();
@@ -164,6 +172,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   ibv_ece local_ece_{};
   ibv_ece remote_ece_{};
   ibv_sa_path_rec path_record_{};
+  std::unique_ptr<rdma_addrinfo, decltype(&free_address_info)> address_info_{nullptr, free_address_info};
 
   ibv_pd* endpoint_pd_ = nullptr;
   std::optional<ibv_qp_init_attr> endpoint_qp_;

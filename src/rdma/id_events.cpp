@@ -1,6 +1,8 @@
 // What the events of the node do to an ID before the program sees them.
 #include <cerrno>
+#include <cstring>
 
+#include "rdma/convert.h"
 #include "rdma/id.h"
 
 namespace ucm::rdma {
@@ -17,7 +19,7 @@ std::optional<ipc::CmEventType> Id::event_when_node_lost() {
 
 bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
   told.id = this;
-  told.event = static_cast<rdma_cm_event_type>(cause.type);
+  set_type(told, cause.type);
   told.status = cause.status;
   switch (cause.type) {
     case ipc::CmEventType::kAddrResolved:
@@ -64,11 +66,16 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
     case ipc::CmEventType::kConnectError:
     case ipc::CmEventType::kDisconnected:
       return process_end(told);
+    case ipc::CmEventType::kUser:
+      std::memcpy(&told.param, cause.conn.private_data.data(), sizeof(std::uint64_t));
+      return true;
     case ipc::CmEventType::kMulticastJoin:
       return process_multicast(cause, told);
     case ipc::CmEventType::kDeviceRemoval:
     case ipc::CmEventType::kAddrChange:
     case ipc::CmEventType::kTimewaitExit:
+    case ipc::CmEventType::kAddrinfoResolved:
+    case ipc::CmEventType::kAddrinfoError:
       return true;
   }
   return false;

@@ -115,7 +115,11 @@ int rdma_ack_cm_event(rdma_cm_event* event) {
   return 0;
 }
 
-const char* rdma_event_str(rdma_cm_event_type event) { return ucm::rdma::event_name(event); }
+const char* rdma_event_str(rdma_cm_event_type event) {
+  rdma_cm_event holder{};
+  std::memcpy(&holder.event, &event, sizeof event);
+  return ucm::rdma::event_name(ucm::rdma::type_of(holder));
+}
 
 // --- IDs ------------------------------------------------------------------------------------------------------------
 
@@ -306,6 +310,22 @@ ibv_context** rdma_get_devices(int* num_devices) {
 }
 
 void rdma_free_devices(ibv_context** list) { std::free(list); }
+
+// --- Newer than rdma-core 44: not declared in its headers -----------------------------------------------------------
+
+// The event's type is an enumeration that ends before those that can be written.
+int rdma_write_cm_event(rdma_cm_id* id, int event, int status, std::uint64_t arg) {
+  return guarded(__func__, [&] { return Id::from(*id).write_event(event, status, arg); });
+}
+
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints) {
+  return guarded(__func__, [&] { return Id::from(*id).resolve_addrinfo(node, service, hints); });
+}
+
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
+  if (info == nullptr) return invalid(__func__, "no place for the result");
+  return guarded(__func__, [&] { return Id::from(*id).address_info(); }, [&](const auto& copy) { *info = *copy; });
+}
 
 // --- Multicast ------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,11 @@ ssize_t send(const char* function, int fd, std::span<const iovec> data, int flag
   return on_socket<ssize_t>(function, fd, [&](Socket& socket) { return socket.send(data, flags, to, size); });
 }
 
+int not_there(const char* function) {
+  ucm::rdma::report(function, {ENOSYS, "use rpoll()"});
+  return -1;
+}
+
 iovec part(const void* memory, std::size_t size) { return {const_cast<void*>(memory), size}; }
 
 std::span<const iovec> parts(const iovec* list, int count) {
@@ -213,5 +218,12 @@ int rfcntl(int socket, int cmd, ...) {
   va_end(arguments);
   return on_socket<int>(__func__, socket, [&](Socket& of) { return of.control(cmd, argument); });
 }
+
+// --- Newer than rdma-core 44 ----------------------------------------------------------------------------------------
+
+// Refused; programs built for them load.
+int repoll_create() { return not_there(__func__); }
+int repoll_ctl() { return not_there(__func__); }
+int repoll_wait() { return not_there(__func__); }
 
 }  // extern "C"

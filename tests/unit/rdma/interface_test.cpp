@@ -4,6 +4,13 @@
 
 #include "unit/rdma/rdma_fixture.h"
 
+// Newer than Debian's header.
+extern "C" {
+int rdma_write_cm_event(rdma_cm_id* id, int event, int status, std::uint64_t arg);
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints);
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
+}
+
 namespace ucm::test {
 namespace {
 
@@ -202,6 +209,78 @@ TEST(AddressInfoTest, ListsMadeByProgramsAreFreedMemberByMember) {
   info->ai_next = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   info->ai_next->ai_connect = std::malloc(4);
   rdma_freeaddrinfo(info);
+}
+
+constexpr int kEventAddrinfoResolved = 16;
+constexpr int kEventAddrinfoError = 17;
+constexpr int kEventUser = 18;
+
+int type_of(const rdma_cm_event& event) { return static_cast<int>(rdma::type_of(event)); }
+
+TEST_F(InterfaceTest, AnEventOfTheProgramsOwnComesBehindThoseThatWait) {
+  rdma_cm_id* id = make_id();
+  expect_errno(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), EINVAL);
+  sockaddr_in to = ipv4("10.0.0.2", 7174);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(to), 1000), 0);
+  link().push(make_event(ipc::CmEventType::kAddrResolved, node().last(ipc::CmCall::kResolveAddr).id));
+  ASSERT_EQ(rdma_write_cm_event(id, kEventUser, -7, 0x55667788AABBCCDD), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  rdma_ack_cm_event(event);
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(type_of(*event), kEventUser);
+  EXPECT_STREQ(rdma_event_str(event->event), "RDMA_CM_EVENT_USER");
+  EXPECT_EQ(event->id, id);
+  EXPECT_EQ(event->status, -7);
+  std::uint64_t argument = 0;
+  std::memcpy(&argument, &event->param, sizeof argument);
+  EXPECT_EQ(argument, 0x55667788AABBCCDDu);
+  rdma_ack_cm_event(event);
+  rdma_destroy_id(id);
+}
+
+TEST_F(InterfaceTest, AnUnreadEventOfTheProgramsOwnGoesWithItsId) {
+  rdma_cm_id* id = make_id();
+  rdma_cm_id* other = make_id();
+  ASSERT_EQ(rdma_write_cm_event(id, kEventUser, 1, 1), 0);
+  ASSERT_EQ(rdma_write_cm_event(other, kEventUser, 2, 2), 0);
+  rdma_destroy_id(id);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(event->id, other);
+  rdma_ack_cm_event(event);
+  rdma_destroy_id(other);
+}
+
+TEST_F(InterfaceTest, ResolvesAddressInformationByAnEvent) {
+  rdma_cm_id* id = make_id();
+  rdma_addrinfo* info = nullptr;
+  expect_errno(rdma_query_addrinfo(id, &info), ENODATA);
+  expect_errno(rdma_resolve_addrinfo(id, nullptr, nullptr, nullptr), EINVAL);
+  rdma_addrinfo hints{};
+  hints.ai_flags = 16;  // RAI_SA
+  expect_errno(rdma_resolve_addrinfo(id, "127.0.0.1", nullptr, &hints), EOPNOTSUPP);
+  hints.ai_flags = RAI_NUMERICHOST | 32;  // RAI_DNS
+  ASSERT_EQ(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(type_of(*event), kEventAddrinfoResolved);
+  EXPECT_EQ(event->status, 0);
+  rdma_ack_cm_event(event);
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_EQ(rdma_query_addrinfo(id, &info), 0);
+    EXPECT_EQ(info->ai_family, AF_INET);
+    EXPECT_EQ(info->ai_port_space, RDMA_PS_TCP);
+    EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(info->ai_dst_addr)->sin_port), 7471);
+    rdma_freeaddrinfo(info);
+  }
+  ASSERT_EQ(rdma_resolve_addrinfo(id, "not an address", "7471", &hints), 0);
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(type_of(*event), kEventAddrinfoError);
+  EXPECT_NE(event->status, 0);
+  rdma_ack_cm_event(event);
+  rdma_destroy_id(id);
 }
 
 }  // namespace
