@@ -12,9 +12,10 @@
 namespace ucm::rsocket {
 
 void AddressOut::store(const sockaddr_storage& value) const {
-  if (address == nullptr || size == nullptr) return;
+  if (size == nullptr) return;
   const socklen_t whole = value.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  std::memcpy(address, &value, std::min(*size, whole));
+  // Debian's librspreload.so asks for the size alone, to learn the family.
+  if (address != nullptr) std::memcpy(address, &value, std::min(*size, whole));
   *size = whole;
 }
 

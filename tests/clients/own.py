@@ -24,7 +24,8 @@ def datagrams(lab: Lab, kind: str, *options: str):
 
 def rsockets(lab: Lab, kind: str, *options: str):
     path = lab.path(kind)
-    no_fork = ("no-fork",) if "thread" in lab.sanitizer else ()  # of a program with threads: more than the sanitizer can bear
+    # Forking a program with threads is more than the thread sanitizer can bear; and an embedded node stays with the parent.
+    no_fork = ("no-fork",) if "thread" in lab.sanitizer or "--embedded" in options else ()
     lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork, options=options).succeed(RUN_S)
 
 
@@ -42,5 +43,6 @@ CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "
 CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")
 CASES["datagrams.bad_network"] = case(datagrams, "own", *FAULTS)
 CASES |= {f"rsockets.{kind}": case(rsockets, kind) for kind in ("loopback4", "loopback6", "own")}
+CASES["rsockets.embedded"] = case(rsockets, "loopback4", "--embedded")
 CASES["rsockets.bad_network"] = case(rsockets, "own", "--faults", "loss=1,seed=1")
 CASES["threads.embedded"] = case(threads, "loopback4", "--embedded")

@@ -125,6 +125,9 @@ void one_thread_connects_to_itself(const Address& address) {
   size = sizeof(own);
   succeed(rgetsockname(pair.client, reinterpret_cast<sockaddr*>(&own), &size), "rgetsockname");
   require(std::memcmp(&peer, &own, size) == 0, "both sides name the client alike");
+  socklen_t whole = 0;
+  succeed(rgetsockname(pair.client, nullptr, &whole), "rgetsockname");
+  require(whole == address.size(), "the size of a name");
 }
 
 void nobody_listens(const Address& free_address) {

@@ -150,6 +150,17 @@ def preload_fork(lab: Lab, path: Path, user: str):
         raise Failure("the data took another way than an rsocket")
 
 
+def preload_falls_back(lab: Lab, path: Path, user: str):
+    """Where nobody listens with rsockets, the preloaded library connects by TCP."""
+    common = ["-T", "s", "-T", "b", "-S", "10000", "-C", "50", "-T", "v"]
+    server = lab.start(path.server, "rstream", *bind(path), *common)
+    wait_until(lambda: f":{RSTREAM_PORT}" in path.server.run("ss", "-Hltn"), "a TCP listener")
+    lab.ucm_run(path.server, "true").succeed()  # a node that refuses
+    client = lab.ucm_run(path.client, *preloaded(lab), "rstream", "-s", path.address, *common)
+    for side in (client, server):
+        transfer_of(side.succeed(RUN_S), "9.7k", "50")
+
+
 def nobody_listens(lab: Lab, path: Path, user: str):
     lab.ucm_run(path.server, "true").succeed()
     client = lab.ucm_run(path.client, "rstream", "-s", path.address, "-T", "b", "-S", "10")
@@ -200,5 +211,6 @@ CASES |= {f"small.{kind}.{user}": case(small, kind, user, kind in ("loopback4", 
 CASES |= {f"bad_network.{kind}": case(small_with_loss, kind, "root", kind == "veth4") for kind in ("loopback6", "veth4")}
 CASES |= {f"preload.{kind}": case(preload, kind, "root") for kind in ("loopback4", "veth6")}
 CASES["preload_fork"] = case(preload_fork, "veth4", "root")
+CASES |= {f"preload_falls_back.{kind}": case(preload_falls_back, kind, "root") for kind in ("veth4", "veth6")}
 CASES["daemon_killed"] = case(daemon_killed, "loopback4", "root", True)
 CASES["nobody_listens"] = case(nobody_listens, "loopback4", "root", True)
