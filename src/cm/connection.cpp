@@ -19,6 +19,7 @@ void Connection::add_to(StateHash& hash) const {
     hash.add(byte);
   }
   hash.add(active);
+  hash.add(peer_is_ucm);
   hash.add(disconnect_reported);
 }
 

@@ -34,6 +34,7 @@ struct Connection {
   std::uint32_t request = kNone;        // while the application has not read it
   State state = State::kGone;
   bool active = false;
+  bool peer_is_ucm = false;  // once the peer is known
   bool disconnect_reported = false;
   std::uint8_t retries_max = 0;
   std::uint8_t ack_timeout = 0;      // exponent; also the length of timewait

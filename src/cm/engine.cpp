@@ -167,6 +167,12 @@ void Engine::say_again(TimeNs now, const LastWords::Word& word) {
   last_words_.add(now + spread(word.wait, id, word.repetitions), word);
 }
 
+void Engine::say_twice(TimeNs now, Slot slot, const Mad& mad) {
+  const Connection& c = connections_[slot];
+  const TimeNs wait = config_.recovery.last_words_foreign;
+  if (wait > 0 && !c.peer_is_ucm) say_again(now, {.path = c.path, .mad = mad, .wait = wait, .repetitions = 1});
+}
+
 void Engine::on_last_words_deadline(TimeNs now) {
   for (std::size_t i = 0; i < kTimersPerCall && last_words_.next_deadline() <= now; ++i) {
     LastWords::Word word = last_words_.take();
@@ -190,7 +196,10 @@ void Engine::wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout) {
       now + left * duration(milliseconds(from_peer(service_timeout)) + milliseconds(from_peer(c.ack_timeout)));
   // A REQ that has arrived will be answered by a REP, which has a timer of its own; an RTU has none, and only the REP
   // brings it back. So the REP goes on as before.
-  if (c.active) exchange.wait = config_.recovery.longest_backoff;
+  if (c.active) {
+    exchange.wait = config_.recovery.longest_backoff;
+    peers_.request_found(exchange);
+  }
   arm(now, slot);
 }
 
@@ -200,7 +209,9 @@ void Engine::learn_from_answer(TimeNs now, Slot slot, const wire::MadHeader& hea
   if (c.state != awaited && c.state != awaited_longer) return;
   const Exchange& exchange = exchanges_[c.exchange];
   const Peers::Index peer = exchange.peer != Peers::kNone ? exchange.peer : peers_.find_or_add(c.path);
-  peers_.answered(peer, now - exchange.sent_at, header.reserved == kUcmMark);
+  peers_.answered(peer, {.elapsed = now - exchange.sent_at,
+                         .ambiguous = exchange.repetitions > 0 && c.state == awaited,
+                         .is_ucm = from_ucm(header)});
 }
 
 void Engine::enter(TimeNs now, Slot slot, State next) {
@@ -261,8 +272,13 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kSendRep:
       return send_rep(stimulus.now, slot, *stimulus.accept);
     case Action::kSendRtu:
-      ++(stimulus.input == Input::kRep ? counters_.duplicates_answered : counters_.established);
-      return send_rtu(slot);
+      if (stimulus.input == Input::kRep) {
+        ++counters_.duplicates_answered;
+        send_rtu(slot);
+        return;
+      }
+      ++counters_.established;
+      return say_twice(stimulus.now, slot, send_rtu(slot));
     case Action::kResend:
       ++counters_.duplicates_answered;
       return send_again(slot);
@@ -282,14 +298,18 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
     case Action::kSendDreq:
       return send_dreq(stimulus.now, slot);
     case Action::kSendDrep:
-      if (stimulus.header != nullptr) ++counters_.duplicates_answered;
-      return answer_dreq(slot, stimulus.header);
+      if (stimulus.header != nullptr) {
+        ++counters_.duplicates_answered;
+        answer_dreq(slot, stimulus.header);
+        return;
+      }
+      return say_twice(stimulus.now, slot, answer_dreq(slot, nullptr));
     case Action::kTakeDreq:
       c.transaction_id = stimulus.header->transaction_id;
       return report(slot, EventType::kDisconnected, 0);
     case Action::kTakeCrossingDreq:
       report(slot, EventType::kDisconnected, 0);
-      return answer_dreq(slot, stimulus.header);
+      return say_twice(stimulus.now, slot, answer_dreq(slot, stimulus.header));
     case Action::kReportRequest:
       return report_request(slot);
     case Action::kReportEstablished:
@@ -316,6 +336,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
 void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep, const RemoteHashes& hashes) {
   Connection& c = connections_[slot];
   c.remote_comm_id = rep.local_comm_id;
+  c.peer_is_ucm = from_ucm(header);
   c.remote_guid = rep.local_ca_guid;
   c.remote_qpn = rep.local_qpn;
   c.sq_psn = rep.starting_psn;

@@ -280,6 +280,8 @@ class Engine {
   TimeNs spread(TimeNs wait, std::uint32_t id, std::uint8_t time) const;
   // The message will be sent again some times although nobody answers it; `wait` is the first wait.
   void say_again(TimeNs now, const LastWords::Word& word);
+  // RTU or DREP: the same once, unless the peer is a UCM, which asks again soon.
+  void say_twice(TimeNs now, Slot slot, const Mad& mad);
   void on_last_words_deadline(TimeNs now);
   // The peer asks for patience: the budget is Linux' from now on, with the given interval.
   void wait_longer(TimeNs now, Slot slot, std::uint8_t service_timeout);
@@ -342,7 +344,7 @@ class Engine {
   Mad make_req(Slot slot, const ConnectParams& params);
   void send_req(TimeNs now, Slot slot);
   void send_rep(TimeNs now, Slot slot, const AcceptParams& params);
-  void send_rtu(Slot slot);
+  const Mad& send_rtu(Slot slot);
   void send_mra(Slot slot);
   void send_rej(TimeNs now, Slot slot, const RejectParams& params);
   void send_rej_timeout(TimeNs now, Slot slot);
@@ -353,9 +355,9 @@ class Engine {
   void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
   void send_dreq(TimeNs now, Slot slot);
   // `header` is that of the DREQ; null when it came earlier.
-  void answer_dreq(Slot slot, const wire::MadHeader* header);
-  void send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
-                 std::uint32_t remote_comm_id);
+  const Mad& answer_dreq(Slot slot, const wire::MadHeader* header);
+  const Mad& send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
+                       std::uint32_t remote_comm_id);
   void send_again(Slot slot);
   void send_sidr_req(Slot slot, const SidrConnectParams& params);
   void send_sidr_rep(Slot slot, wire::SidrStatus status, const SidrAcceptParams& params);

@@ -163,6 +163,7 @@ void Engine::queue_request(TimeNs now, const Path& path, const wire::MadHeader& 
   c.state = State::kReqQueued;
   c.transaction_id = header.transaction_id;
   c.remote_comm_id = req.local_comm_id;
+  c.peer_is_ucm = from_ucm(header);
   c.remote_guid = req.local_ca_guid;
   c.remote_qpn = req.local_qpn;
   c.sq_psn = req.starting_psn;
@@ -302,7 +303,8 @@ void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header
   // A connection that is gone here is what the peer wants: say so.
   if (slot == SlotTable::kNone) {
     ++counters_.unknown_dreqs_answered;
-    return send_drep(path, header.transaction_id, dreq.remote_comm_id, dreq.local_comm_id);
+    send_drep(path, header.transaction_id, dreq.remote_comm_id, dreq.local_comm_id);
+    return;
   }
   const Connection& c = connections_[slot];
   if (!same_peer(c.path, path)) {
@@ -335,7 +337,8 @@ void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::MadHeader& he
     return;
   }
   if (e.state == SidrState::kReqSent) {
-    peers_.answered(peers_.find_or_add(e.path), now - e.sent_at, header.reserved == kUcmMark);
+    peers_.answered(peers_.find_or_add(e.path),
+                    {.elapsed = now - e.sent_at, .ambiguous = e.repetitions > 0, .is_ucm = from_ucm(header)});
   }
   const bool good_qkey = rep.qkey != 0 && (e.qkey == 0 || rep.qkey == e.qkey);
   const SidrInput input = rep.status != wire::SidrStatus::kSuccess ? SidrInput::kRepRefused

@@ -121,12 +121,12 @@ void Engine::send_rep(TimeNs now, Slot slot, const AcceptParams& params) {
   arm(now, slot);
 }
 
-void Engine::send_rtu(Slot slot) {
+const Engine::Mad& Engine::send_rtu(Slot slot) {
   const Connection& c = connections_[slot];
   wire::Rtu rtu;
   rtu.local_comm_id = c.local_comm_id;
   rtu.remote_comm_id = c.remote_comm_id;
-  send(c.path, c.transaction_id, rtu);
+  return send(c.path, c.transaction_id, rtu);
 }
 
 void Engine::send_mra(Slot slot) {
@@ -207,18 +207,18 @@ void Engine::send_dreq(TimeNs now, Slot slot) {
   arm(now, slot);
 }
 
-void Engine::answer_dreq(Slot slot, const wire::MadHeader* header) {
+const Engine::Mad& Engine::answer_dreq(Slot slot, const wire::MadHeader* header) {
   Connection& c = connections_[slot];
   if (header != nullptr) c.transaction_id = header->transaction_id;
-  send_drep(c.path, c.transaction_id, c.local_comm_id, c.remote_comm_id);
+  return send_drep(c.path, c.transaction_id, c.local_comm_id, c.remote_comm_id);
 }
 
-void Engine::send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
-                       std::uint32_t remote_comm_id) {
+const Engine::Mad& Engine::send_drep(const Path& path, std::uint64_t transaction_id, std::uint32_t local_comm_id,
+                                     std::uint32_t remote_comm_id) {
   wire::Drep drep;
   drep.local_comm_id = local_comm_id;
   drep.remote_comm_id = remote_comm_id;
-  send(path, transaction_id, drep);
+  return send(path, transaction_id, drep);
 }
 
 void Engine::send_again(Slot slot) {

@@ -36,19 +36,23 @@ TimeNs Peers::first_wait(Index index) const {
   if (index == kNone || !peers_[index].measured) return recovery_.first_contact;
   const Peer& peer = peers_[index];
   const TimeNs estimate = (TimeNs{peer.answer_us} + 4 * TimeNs{peer.deviation_us}) * kNanosecondsPerMicrosecond;
-  return std::clamp(estimate, peer.is_ucm ? recovery_.shortest : recovery_.shortest_foreign, recovery_.longest);
+  return peer.is_ucm ? std::clamp(estimate, recovery_.shortest, recovery_.longest)
+                     : std::clamp(estimate, recovery_.shortest_foreign, recovery_.longest_foreign);
 }
 
 TimeNs Peers::first_sidr_wait(Index index, TimeNs foreign) const {
-  if (index == kNone || !peers_[index].measured) return recovery_.first_sidr_contact;
+  if (index == kNone || !peers_[index].heard) return recovery_.first_sidr_contact;
   return peers_[index].is_ucm ? first_wait(index) : foreign;
 }
 
-void Peers::answered(Index index, TimeNs elapsed, bool is_ucm) {
+void Peers::answered(Index index, const Answer& answer) {
   if (index == kNone) return;
   Peer& peer = peers_[index];
-  peer.is_ucm = is_ucm;
-  const auto sample = static_cast<std::uint32_t>(std::min(elapsed, recovery_.longest) / kNanosecondsPerMicrosecond);
+  peer.heard = true;
+  peer.is_ucm = answer.is_ucm;
+  if (answer.ambiguous && !answer.is_ucm) return;
+  const TimeNs longest = answer.is_ucm ? recovery_.longest : recovery_.longest_foreign;
+  const auto sample = static_cast<std::uint32_t>(std::min(answer.elapsed, longest) / kNanosecondsPerMicrosecond);
   if (!peer.measured) {
     peer.measured = true;
     peer.answer_us = sample;
@@ -110,10 +114,18 @@ void Peers::request_lost(TimeNs now, Exchange& request) {
   Peer& peer = peers_[request.peer];
   // Once for what was lost together.
   if (now - first_wait(request.peer) >= peer.shrunk_at) {
+    peer.window_before = peer.window;
     peer.window = std::max(peer.window / 2, kWindowMin);
     peer.slow_start = false;
     peer.shrunk_at = now;
   }
+  take_turns(request.peer);
+}
+
+void Peers::request_found(const Exchange& request) {
+  if (request.peer == kNone || request.repetitions == 0) return;
+  Peer& peer = peers_[request.peer];
+  peer.window = std::min(std::max(peer.window, peer.window_before) + 1, kWindowMax);
   take_turns(request.peer);
 }
 
@@ -138,13 +150,13 @@ void Peers::add_to(StateHash& hash, const Exchanges& exchanges) const {
   for (Index index = 0; index < peers_.capacity(); ++index) {
     const Peer& peer = peers_[index];
     hash.add(Bytes(peer.host.address.bytes));
-    for (const std::uint32_t word :
-         {peer.host.ifindex, peer.answer_us, peer.deviation_us, peer.window, peer.window_credit, peer.in_flight}) {
+    for (const std::uint32_t word : {peer.host.ifindex, peer.answer_us, peer.deviation_us, peer.window,
+                                     peer.window_credit, peer.in_flight, peer.window_before}) {
       hash.add(word);
     }
     hash.add(peer.held.size());
     for (auto i = peer.held.front(); i != peer.held.kNone; i = exchanges[i].link.next) hash.add(exchanges[i].slot);
-    for (const bool flag : {peer.measured, peer.is_ucm, peer.slow_start, peer.in_turn}) hash.add(flag);
+    for (const bool flag : {peer.heard, peer.measured, peer.is_ucm, peer.slow_start, peer.in_turn}) hash.add(flag);
     hash.add(peer.shrunk_at);
   }
 }

@@ -13,6 +13,7 @@
 #include "cm/slab.h"
 #include "cm/slab_list.h"
 #include "cm/slot_table.h"
+#include "wire/mad.h"
 
 namespace ucm::cm {
 
@@ -20,6 +21,7 @@ namespace ucm::cm {
 // Linux never reads them, never copies them into an answer and sends 0, so that a stock peer acts as if they were 0. A
 // peer that claims to be a UCM and is none gets repetitions a few milliseconds sooner, nothing else.
 inline constexpr std::uint16_t kUcmMark = 0x5543;
+inline bool from_ucm(const wire::MadHeader& header) { return header.reserved == kUcmMark; }
 
 // When a message that nobody has answered is sent again. The time after which one gives up is not here: it follows
 // from the numbers in the messages (cm-protocol F.3), as a user of librdmacm expects.
@@ -31,6 +33,10 @@ struct Recovery {
   TimeNs shortest = 4 * kMillisecond;
   TimeNs shortest_foreign = 16 * kMillisecond;
   TimeNs longest = 64 * kMillisecond;
+  TimeNs longest_foreign = 256 * kMillisecond;
+  // RTU and DREP, which nobody answers, are sent a second time to a Linux host after so long: it would ask for one that
+  // was lost after seconds only, and drops one that it has. 0: they are not.
+  TimeNs last_words_foreign = 16 * kMillisecond;
   // At a peer never heard of.
   TimeNs first_contact = 32 * kMillisecond;
   // A Linux host takes a repeated SIDR_REQ that it has answered for a new one, and its program has to answer again: one
@@ -59,9 +65,15 @@ class Peers {
   TimeNs first_wait(Index peer) const;
   // The same for SIDR_REQ; `foreign` at a peer that is no UCM.
   TimeNs first_sidr_wait(Index peer, TimeNs foreign) const;
-  // The peer has answered a message `elapsed` after it was first sent. That a repetition may have been needed makes the
-  // sample too long, never too short.
-  void answered(Index peer, TimeNs elapsed, bool is_ucm);
+  // The peer has answered a message `elapsed` after it was first sent; `ambiguous`: it was sent again meanwhile, and
+  // nothing tells whether the first one was lost or the peer takes its time. A UCM's sample counts all the same: too
+  // long is better than too short where many ask at once.
+  struct Answer {
+    TimeNs elapsed = 0;
+    bool ambiguous = false;
+    bool is_ucm = false;
+  };
+  void answered(Index peer, const Answer& answer);
 
   // Requests to one peer that are neither answered nor repeated yet are limited by a window, which grows with every
   // answer and shrinks when answers stay out (as TCP's: RFC 5681), and those to all peers by kRequestsInFlightMax. The
@@ -74,6 +86,9 @@ class Peers {
   Exchanges::Index next_request(Exchanges& exchanges);
   void request_answered(Exchange& request);
   void request_lost(TimeNs now, Exchange& request);
+  // The peer asks for patience with a request: if that counted as lost, it was not, and a window that is too small for
+  // a slow program makes it slower.
+  void request_found(const Exchange& request);
   // The request is over, whether held or in flight or neither.
   void forget_request(Exchanges& exchanges, Exchanges::Index request, bool held);
 
@@ -85,6 +100,7 @@ class Peers {
 
   struct Peer {
     Host host{};
+    bool heard = false;
     bool measured = false;
     bool is_ucm = false;
     bool slow_start = true;
@@ -94,6 +110,7 @@ class Peers {
     std::uint32_t window_credit = 0;  // answers since the window last grew
     std::uint32_t in_flight = 0;
     TimeNs shrunk_at = -kNever;
+    std::uint32_t window_before = 0;  // it last shrank
     SlabList<Exchange> held{};
     bool in_turn = false;  // in turns_
     Link link{};

@@ -20,7 +20,7 @@ bool Requests::has_room(const Queue& queue, std::uint32_t listener, std::uint32_
   if (queue.waiting == 0) return true;
   const auto source = find_source(listener, peer_host(path));
   const bool crowded = queue.sources.size() >= kSourcesMax && queue.size() >= backlog / 2;
-  if (crowded && source == SlotTable::kNone && header.reserved == kUcmMark) return false;
+  if (crowded && source == SlotTable::kNone && from_ucm(header)) return false;
   const std::size_t own = source == SlotTable::kNone ? 0 : sources_[source].waiting.size();
   return own < kRequestsPerSource || own < backlog - queue.size();
 }

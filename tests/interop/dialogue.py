@@ -5,6 +5,7 @@ Every dialogue has a peer with addresses of its own, so that many can go on at t
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import ipaddress
@@ -82,6 +83,7 @@ EVERYWHERE = (
 )
 KNOWN_WORDS = {known.member for known in EVERYWHERE if "." not in known.member}
 REPEATED = ("REQ", "REP", "DREQ", "SIDR_REQ")  # until they are answered, at times that are compared nowhere
+SAID_TWICE = ("RTU", "DREP")  # by UCM to other systems: nobody answers them
 
 
 class Ended(Exception):
@@ -156,8 +158,9 @@ class Device:
     """Linux or UCM, a probe that can reach it, and the means to start applications there."""
 
     def __init__(self, lab: Lab, name: str, near: Namespace, interface: str, application: list[str], shell,
-                 after=lambda: None):
+                 after=lambda: None, says_twice: bool = False):
         self.name = name
+        self.says_twice = says_twice
         self.shell = shell  # a script there; $INTERFACE is the one that leads to the peers
         self.after = after
         self.interface = interface
@@ -200,7 +203,7 @@ def ucm(lab: Lab) -> Device:
     lab.ucm_run(far, "true").succeed()  # its daemon serves them all
     return Device(lab, "UCM", near, "veth_a", [*far.enter(), "setpriv", "--pdeathsig", "KILL", lab.executable("ucm"), "run", "--",
                                                lab.executable("cm_calls"), "-"],
-                  shell=lambda script: far.shell(f"INTERFACE=veth_b; {script}"))
+                  shell=lambda script: far.shell(f"INTERFACE=veth_b; {script}"), says_twice=True)
 
 
 @dataclasses.dataclass
@@ -264,7 +267,7 @@ class Dialogue:
         self.shown = True
         self.serial = 0
         self.ours = self.theirs = self.their_qpn = self.transaction = 0
-        self.seen: set[str] = set()
+        self.seen: collections.Counter[str] = collections.Counter()
         self.command = ""
 
     # -- the application
@@ -382,13 +385,12 @@ class Dialogue:
         return came
 
     def _is_new(self, message: dict) -> bool:
-        """Whether it is no repetition of a message that wants an answer."""
-        if message["message"] not in REPEATED:
-            return True
+        """Whether it is no repetition of a message that wants an answer, and not the second time of one that does not."""
         text = json.dumps({name: part for name, part in message.items() if name != "bth"}, sort_keys=True)
-        known = text in self.seen
-        self.seen.add(text)
-        return not known
+        self.seen[text] += 1
+        if message["message"] in REPEATED:
+            return self.seen[text] == 1
+        return not (self.device.says_twice and message["message"] in SAID_TWICE and self.seen[text] == 2)
 
     def _take(self, message: dict) -> dict:
         if message["icrc"] != "good":

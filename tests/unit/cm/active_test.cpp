@@ -194,6 +194,26 @@ TEST_F(Active, EstablishSendsRtuInTheExchangesTransaction) {
   EXPECT_EQ(m.remote_comm_id, kPeerCommId);
   EXPECT_EQ(header.transaction_id >> 32, 2u);
   EXPECT_EQ(state(), State::kEstablished);
+}
+
+// It would ask for a lost one after four seconds.
+TEST_F(Active, RtuIsSentASecondTimeToAForeignPeer) {
+  connect();
+  deliver(rep());
+  events();
+  ASSERT_TRUE(engine.establish(now, id));
+  expect_again(packets().at(0));
+  deliver(rep());  // the answer to this one is not
+  EXPECT_EQ(packets().size(), 1u);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+}
+
+TEST_F(Active, RtuIsSentOnceToAUcm) {
+  connect();
+  deliver_as_ucm(rep());
+  events();
+  ASSERT_TRUE(engine.establish(now, id));
+  sent<wire::Rtu>();
   EXPECT_EQ(engine.next_deadline(), kNever);
 }
 
@@ -299,6 +319,30 @@ TEST_F(Active, FirstRepetitionFollowsHowSoonThePeerHasAnswered) {
   for (int i = 0; i < 60; ++i) answer_after(100 * kNanosecondsPerMicrosecond, 0);  // another system answers there now
   EXPECT_GE(first_wait(), 12 * kMillisecond);
   EXPECT_LE(first_wait(), 20 * kMillisecond);
+}
+
+// A Linux host whose answer comes late has said that it has the request (MRA), or it did not get the first one: then
+// its answer tells nothing.
+TEST_F(Active, LateAnswerOfAForeignPeerCountsOnlyIfItAskedForPatience) {
+  for (const bool asked : {false, true}) {
+    SCOPED_TRACE(asked);
+    engine = Engine({.random_key = {1, 2}});
+    for (int i = 0; i < 30; ++i) {
+      connect();
+      advance(100 * kMillisecond);
+      if (asked) deliver(mra(wire::MessageKind::kReq, 24));
+      auto m = rep();
+      m.local_comm_id = kPeerCommId + own_comm_id;
+      m.local_qpn = own_comm_id & 0xFFFFFF;
+      deliver(m);
+      engine.destroy(now, id);
+      drain();
+    }
+    connect();
+    const TimeNs wait = engine.next_deadline() - now;
+    EXPECT_GE(wait, (asked ? 75 : 24) * kMillisecond);
+    EXPECT_LE(wait, (asked ? 125 : 40) * kMillisecond);
+  }
 }
 
 TEST_F(Active, FirstMraSetsTheBudgetASecondOneIsIgnored) {

@@ -94,6 +94,21 @@ TEST_P(Disconnect, PeersDreqIsReportedAndAnsweredWhenTheApplicationAsks) {
   EXPECT_EQ(state(), State::kTimewait);
 }
 
+// It would ask for a lost one after four seconds.
+TEST_P(Disconnect, DrepIsSentASecondTimeToAForeignPeer) {
+  reach(State::kDreqReceived, active());
+  engine.disconnect(now, id);
+  const auto drep = packets().at(0);
+  engine.destroy(now, id);
+  expect_again(drep);
+}
+
+TEST_P(Disconnect, CrossingDreqsAnswerIsSentASecondTimeToAForeignPeer) {
+  reach(State::kDreqSent, active());
+  deliver(dreq());
+  expect_again(packets().at(0));
+}
+
 TEST_P(Disconnect, RepeatedDreqIsAnsweredInTimewaitInIdleAndAfterDestroy) {  // Field case 3.01
   reach(State::kDreqReceived, active());
   engine.disconnect(now, id);
@@ -102,7 +117,7 @@ TEST_P(Disconnect, RepeatedDreqIsAnsweredInTimewaitInIdleAndAfterDestroy) {  // 
   EXPECT_EQ(packets().at(0).mad, first.at(0).mad);
   advance(10 * kSecond);
   EXPECT_EQ(state(), State::kIdle);
-  events();
+  drain();
   deliver(dreq());
   EXPECT_EQ(packets().at(0).mad, first.at(0).mad);
   engine.destroy(now, id);

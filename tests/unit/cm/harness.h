@@ -27,6 +27,8 @@ inline constexpr std::uint64_t kServiceId = wire::ip_service_id(wire::PortSpace:
 inline constexpr std::uint64_t kUser = 77;
 inline constexpr TimeNs kSecond = kNanosecondsPerSecond;
 inline constexpr TimeNs kMillisecond = kNanosecondsPerMillisecond;
+// RTU and DREP have been said a second time: the peer that tests play is no UCM.
+inline constexpr TimeNs kSaidTwice = 20 * kMillisecond;
 
 // As the engine's receiver sees it.
 inline constexpr Path kFromPeer{.local = kOwnAddress, .remote = kPeerAddress};
@@ -154,6 +156,13 @@ class CmTest : public testing::Test {
   void deliver(const Message& message, const Path& path = kFromPeer, std::uint32_t modifier = 0) {
     engine.on_packet(now, path, mad_of(message, kPeerTid, modifier));
   }
+  // From a peer that is a UCM.
+  template <class Message>
+  void deliver_as_ucm(const Message& message, const Path& path = kFromPeer) {
+    auto mad = mad_of(message);
+    store_be16(&mad[18], kUcmMark);
+    engine.on_packet(now, path, mad);
+  }
 
   // ---- What came out.
   std::vector<Packet> packets() {
@@ -185,6 +194,14 @@ class CmTest : public testing::Test {
     const auto list = events();
     EXPECT_EQ(list.size(), 1u);
     return list.empty() ? Event{} : list[0];
+  }
+  // `word`, which nobody answers, comes once more, and then no more.
+  void expect_again(const Packet& word) {
+    advance(kSaidTwice);
+    const auto again = packets();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].mad, word.mad);
+    EXPECT_EQ(engine.usage().last_words, 0u);
   }
   void expect_silence() {
     EXPECT_TRUE(packets().empty());
@@ -289,6 +306,7 @@ class CmTest : public testing::Test {
       drain();
       if (target == State::kRepReceived) return;
       ASSERT_TRUE(engine.establish(now, id));
+      advance(kSaidTwice);
       drain();
     } else {
       request();
