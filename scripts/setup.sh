@@ -12,7 +12,7 @@ declare -A packages_of=(
            libgtest-dev libgmock-dev"
   # The programs that the demo runs, and what makes network namespaces.
   [demo]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux"
-  [test]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux tshark
+  [test]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux tshark curl
           perftest qperf fio ucx-utils libfabric-bin python3-pyverbs
           clang-19 libclang-rt-19-dev ccache"
   # The virtual machine whose Linux kernel UCM is tested against; what runs inside of it is fetched by tests/interop/image.sh.

@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import signal
 
 from catalogue import Missing, Row
@@ -156,6 +157,27 @@ def preload_fork(lab: Lab, path: Path, user: str):
         raise Failure("the data took another way than an rsocket")
 
 
+def preload_curl(lab: Lab, path: Path, user: str):
+    """A plain TCP client and a plain TCP server that know nothing of rsockets."""
+    if not shutil.which("curl"):
+        raise Skipped("curl is not installed: scripts/setup.sh test")
+    library = preloaded(lab)
+    source, target = lab.directory / "source", lab.directory / "target"
+    source.write_bytes(random.Random(2).randbytes(3_000_001))
+    server = lab.ucm_run(path.server, *library, lab.executable("tcp_file_server"), path.bind_address, "8080", str(source))
+    lab.wait_listening(path.server, 8080)
+    host = f"[{path.address}]" if ":" in path.address else path.address
+    for _ in range(3):
+        lab.ucm_run(path.client, *library, "curl", "--silent", "--show-error", "--output", str(target), f"http://{host}:8080/").succeed(
+            RUN_S)
+        if source.read_bytes() != target.read_bytes():
+            raise Failure("what curl has fetched differs")
+        target.unlink()
+    if count_connections(lab, path) != 3:
+        raise Failure("the data took another way than an rsocket")
+    server.end()
+
+
 def preload_falls_back(lab: Lab, path: Path, user: str):
     """Where nobody listens with rsockets, the preloaded library connects by TCP."""
     common = ["-T", "s", "-T", "b", "-S", "10000", "-C", "50", "-T", "v"]
@@ -205,6 +227,7 @@ ROWS = [
     Row("udpong", "datagrams, echoed", "udpong."),
     Row("rcopy", "a file, compared", "rcopy."),
     Row("librspreload.so", "rstream's TCP mode on rsockets, also over fork()", "preload"),
+    Row("librspreload.so", "curl, with a plain TCP server of our own", "preload_curl"),
     Row("librspreload.so", "back to TCP where nobody listens with rsockets", "preload_falls_back"),
     Row("rstream, riostream, rcopy", "1 % of the datagrams lost", "bad_network"),
 ]
@@ -222,6 +245,7 @@ CASES |= {f"small.{kind}.{user}": case(small_with_datagrams, kind, user, kind in
           for kind, user in (("loopback4", "root"), ("veth6", "root"), ("own", "user"), ("link_local", "root"))}
 CASES |= {f"bad_network.{kind}": case(small_with_loss, kind, "root", kind == "veth4") for kind in ("loopback6", "veth4")}
 CASES |= {f"preload.{kind}": case(preload, kind, "root") for kind in ("loopback4", "veth6")}
+CASES |= {f"preload_curl.{kind}": case(preload_curl, kind, "root") for kind in ("veth4", "veth6")}
 CASES["preload_fork"] = case(preload_fork, "veth4", "root")
 CASES |= {f"preload_falls_back.{kind}": case(preload_falls_back, kind, "root") for kind in ("veth4", "veth6")}
 CASES["daemon_killed"] = case(daemon_killed, "loopback4", "root", True)
