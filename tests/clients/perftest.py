@@ -11,8 +11,8 @@ PACKAGES = {"perftest": "4.5+0.17"}
 EXCHANGE_PORT = 18515  # TCP or, with -R, RDMA
 RUN_S = 90.0
 # With -R Debian's client connects when it knows that the server is about to listen; when the server is not as quick, it
-# is refused (as it would be by a kernel) and crashes.
-REFUSED = "RDMA_CM_EVENT_REJECTED; error: 8"
+# is refused (as it would be by a kernel) and crashes. The second is the refusal of a datagram service.
+REFUSED = r"RDMA_CM_EVENT_(REJECTED; error: 8|UNREACHABLE; error: 1)\b"
 ATTEMPTS = 8
 
 
@@ -23,7 +23,7 @@ def attempt(lab: Lab, path: Path, argv: list[str], options: tuple[str, ...]):
     else:
         wait_tcp(lab, path, EXCHANGE_PORT)
     client = lab.ucm_run(path.client, *argv, "-d", "ucm_veth_b", path.address, options=options)
-    if client.wait(RUN_S) != 0 and REFUSED in client.output():
+    if client.wait(RUN_S) != 0 and re.search(REFUSED, client.output()):
         server.end()
         return None
     return server, client
