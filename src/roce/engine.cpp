@@ -187,6 +187,21 @@ Result<void> Engine::rereg_mr(std::uint32_t lkey, const MrParams& params) {
   return {};
 }
 
+Result<std::uint32_t> Engine::alloc_mw(PdId pd, WindowType type) {
+  ProtectionDomain* domain = state_->pds.find(pd);
+  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
+  Result<std::uint32_t> rkey = state_->core.memory.add_window(pd, type);
+  if (rkey) ++domain->users;
+  return rkey;
+}
+
+Result<void> Engine::dealloc_mw(std::uint32_t rkey) {
+  const Result<PdId> pd = state_->core.memory.remove_window(rkey);
+  if (!pd) return tl::unexpected(pd.error());
+  --state_->pds.find(*pd)->users;
+  return {};
+}
+
 // ------------------------------------------------------------------------------------------------ completion queues
 
 Result<CqId> Engine::create_cq(std::uint32_t cqe_min, std::uint64_t user) {

@@ -44,7 +44,9 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1;
 inline constexpr std::uint32_t kAccessRemoteWrite = 2;
 inline constexpr std::uint32_t kAccessRemoteRead = 4;
 inline constexpr std::uint32_t kAccessRemoteAtomic = 8;
+inline constexpr std::uint32_t kAccessWindowBind = 16;
 
+enum class WindowType : std::uint8_t { kType1 = 1, kType2 = 2 };
 enum class QpType : std::uint8_t { kRc, kUc, kUd };
 // The order is that of ibv_qp_state.
 enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
@@ -141,6 +143,16 @@ enum class SendOpcode : std::uint8_t {
   kCompareSwap,
   kFetchAdd,
   kLocalInvalidate,
+  kBindWindow,
+};
+
+// What a memory window becomes: a part of a region with rights of its own, under a key of its own.
+struct WindowBinding {
+  std::uint32_t rkey = 0;  // the window's, with another last byte
+  std::uint32_t lkey = 0;  // of the region
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;  // bytes; 0 takes the window's rights away
+  std::uint32_t access = 0;
 };
 
 struct SendRequest {
@@ -155,6 +167,7 @@ struct SendRequest {
   std::uint32_t rkey = 0;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
+  WindowBinding binding{};        // kBindWindow
   AhId ah{};                      // UD
   Qpn remote_qpn = 0;             // UD
   std::uint32_t remote_qkey = 0;  // UD; with the top bit set the QP's own Q_Key is sent
@@ -173,6 +186,7 @@ enum class CompletionStatus : std::uint8_t {
   kLocalQpOperation = 2,
   kLocalProtection = 4,
   kFlushed = 5,
+  kWindowBind = 6,
   kBadResponse = 7,
   kLocalAccess = 8,
   kRemoteInvalidRequest = 9,
@@ -190,6 +204,7 @@ enum class CompletionOpcode : std::uint8_t {
   kRead = 2,
   kCompareSwap = 3,
   kFetchAdd = 4,
+  kBindWindow = 5,
   kLocalInvalidate = 6,
   kRecv = 128,
   kRecvWithImm = 129,
@@ -254,9 +269,14 @@ class Engine {
   Result<void> dealloc_pd(PdId pd);  // EBUSY while used
 
   Result<MrKeys> reg_mr(const MrParams& params);
-  Result<void> dereg_mr(std::uint32_t lkey);
+  Result<void> dereg_mr(std::uint32_t lkey);  // EBUSY while a window is bound to it
   // The region becomes what `params` says and keeps its keys; unchanged when that is refused.
   Result<void> rereg_mr(std::uint32_t lkey, const MrParams& params);
+
+  // A memory window, which is of no use until it is bound. Of type 1 it serves every QP of the domain and may be bound
+  // again; of type 2 only the QP that bound it, until it is invalidated. Returns its rkey.
+  Result<std::uint32_t> alloc_mw(PdId pd, WindowType type);
+  Result<void> dealloc_mw(std::uint32_t rkey);
 
   Result<CqId> create_cq(std::uint32_t cqe_min, std::uint64_t user);  // capacity is at least cqe_min
   std::uint32_t cq_capacity(CqId cq) const;

@@ -10,6 +10,9 @@ namespace ucm::roce {
 namespace {
 
 constexpr std::uint32_t kRemoteRights = kAccessRemoteRead | kAccessRemoteWrite | kAccessRemoteAtomic;
+constexpr std::uint32_t kRemoteChanges = kAccessRemoteWrite | kAccessRemoteAtomic;
+constexpr int kWindowTagBits = 8;
+constexpr std::uint32_t window_of(std::uint32_t rkey) { return rkey >> kWindowTagBits; }
 
 // Calls visit(sge, offset_in_sge, position, length) for each piece of [offset, offset + length) of the list, until one
 // returns false. Returns how many bytes were visited.
@@ -31,7 +34,7 @@ std::uint64_t visit_pieces(std::span<const Sge> sges, std::uint64_t offset, std:
 }
 
 Result<void> check(const MrParams& params) {
-  const bool remote_changes = (params.access & (kAccessRemoteWrite | kAccessRemoteAtomic)) != 0;
+  const bool remote_changes = (params.access & kRemoteChanges) != 0;
   if (remote_changes && (params.access & kAccessLocalWrite) == 0) {
     return fail(EINVAL, "a memory region with remote write or atomic access needs local write access");
   }
@@ -45,13 +48,20 @@ Result<void> check(const MrParams& params) {
 
 }  // namespace
 
+// Keys 0 and ~0 stay unused: programs take them for "none".
+std::uint32_t MemoryTable::make_key() {
+  std::uint32_t key = 0;
+  while (key == 0 || key == UINT32_MAX || regions_.contains(key) || windows_.contains(window_of(key))) {
+    key = random_.next_u32();
+  }
+  return key;
+}
+
 Result<MrKeys> MemoryTable::add(const MrParams& params) {
   if (Result<void> valid = check(params); !valid) return tl::unexpected(valid.error());
   if (regions_.size() >= kObjectsMax) return fail(ENOMEM, "too many memory regions");
 
-  // Keys 0 and ~0 stay unused: programs take them for "none".
-  std::uint32_t key = 0;
-  while (key == 0 || key == UINT32_MAX || regions_.contains(key)) key = random_.next_u32();
+  const std::uint32_t key = make_key();
   regions_.emplace(key, Region{.params = params});
   return MrKeys{.lkey = key, .rkey = key};
 }
@@ -59,6 +69,7 @@ Result<MrKeys> MemoryTable::add(const MrParams& params) {
 Result<PdId> MemoryTable::change(std::uint32_t key, const MrParams& params) {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return fail(EINVAL, "no memory region has this key");
+  if (is_bound_to(key)) return fail(EBUSY, "a memory window is bound to the region");
   if (Result<void> valid = check(params); !valid) return tl::unexpected(valid.error());
   const PdId before = found->second.params.pd;
   found->second = Region{.params = params};
@@ -68,6 +79,7 @@ Result<PdId> MemoryTable::change(std::uint32_t key, const MrParams& params) {
 Result<PdId> MemoryTable::remove(std::uint32_t key) {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return fail(EINVAL, "no memory region has this key");
+  if (is_bound_to(key)) return fail(EBUSY, "a memory window is bound to the region");
   const PdId pd = found->second.params.pd;
   regions_.erase(found);
   return pd;
@@ -83,7 +95,79 @@ std::uint8_t* MemoryTable::find(PdId pd, std::uint32_t key, std::uint64_t addres
   return static_cast<std::uint8_t*>(region.address) + (address - region.iova);
 }
 
+std::uint8_t* MemoryTable::find_remote(PdId pd, Qpn qpn, std::uint32_t rkey, std::uint64_t address,
+                                       std::uint64_t length, std::uint32_t access) const {
+  const Window* window = find_window(pd, rkey);
+  if (window == nullptr) return find(pd, rkey, address, length, access);
+  const WindowBinding& bound = window->binding;
+  if (window->type == WindowType::kType2 && window->qpn != qpn) return nullptr;
+  if ((bound.access & access) != access) return nullptr;
+  if (address < bound.address || length > bound.length || address - bound.address > bound.length - length)
+    return nullptr;
+  return find(pd, bound.lkey, address, length, 0);
+}
+
+// ------------------------------------------------------------------------------------------------ windows
+
+Result<std::uint32_t> MemoryTable::add_window(PdId pd, WindowType type) {
+  if (windows_.size() >= kObjectsMax) return fail(ENOMEM, "too many memory windows");
+  const auto taken = [this](std::uint32_t key) {
+    for (std::uint32_t tag = 0; tag < 1u << kWindowTagBits; ++tag) {
+      if (regions_.contains(window_of(key) << kWindowTagBits | tag)) return true;
+    }
+    return false;
+  };
+  std::uint32_t key = make_key();
+  while (window_of(key) == 0 || window_of(key) == window_of(UINT32_MAX) || taken(key)) key = make_key();
+  windows_.emplace(window_of(key), Window{.pd = pd, .type = type, .binding = {.rkey = key}});
+  return key;
+}
+
+Result<PdId> MemoryTable::remove_window(std::uint32_t rkey) {
+  const auto found = windows_.find(window_of(rkey));
+  if (found == windows_.end()) return fail(EINVAL, "no memory window has this key");
+  const PdId pd = found->second.pd;
+  windows_.erase(found);
+  return pd;
+}
+
+bool MemoryTable::bind(PdId pd, Qpn qpn, const WindowBinding& binding) {
+  const auto found = windows_.find(window_of(binding.rkey));
+  if (found == windows_.end() || found->second.pd != pd) return false;
+  Window& window = found->second;
+  if (window.type == WindowType::kType2 && (window.binding.length != 0 || binding.length == 0)) return false;
+  if (binding.length != 0) {
+    const std::uint32_t changes = (binding.access & kRemoteChanges) != 0 ? kAccessLocalWrite : 0;
+    if (find(pd, binding.lkey, binding.address, binding.length, kAccessWindowBind | changes) == nullptr) return false;
+  }
+  window.qpn = qpn;
+  window.binding = binding;
+  return true;
+}
+
+// A bound window of this domain under exactly this key.
+const MemoryTable::Window* MemoryTable::find_window(PdId pd, std::uint32_t rkey) const {
+  const auto found = windows_.find(window_of(rkey));
+  if (found == windows_.end()) return nullptr;
+  const Window& window = found->second;
+  return window.pd == pd && window.binding.rkey == rkey && window.binding.length != 0 ? &window : nullptr;
+}
+
+bool MemoryTable::is_bound_to(std::uint32_t lkey) const {
+  return std::ranges::any_of(windows_, [lkey](const auto& entry) {
+    return entry.second.binding.length != 0 && entry.second.binding.lkey == lkey;
+  });
+}
+
+bool MemoryTable::unbind(PdId pd, std::uint32_t rkey) {
+  const Window* window = find_window(pd, rkey);
+  if (window == nullptr || window->type != WindowType::kType2) return false;
+  windows_.at(window_of(rkey)).binding.length = 0;
+  return true;
+}
+
 bool MemoryTable::invalidate_local(PdId pd, std::uint32_t key) {
+  if (unbind(pd, key)) return true;
   const auto found = regions_.find(key);
   if (found == regions_.end() || !found->second.valid || found->second.params.pd != pd) return false;
   found->second.valid = false;
@@ -91,6 +175,7 @@ bool MemoryTable::invalidate_local(PdId pd, std::uint32_t key) {
 }
 
 bool MemoryTable::invalidate_remote(PdId pd, std::uint32_t key) {
+  if (unbind(pd, key)) return true;
   const auto found = regions_.find(key);
   if (found == regions_.end() || (found->second.params.access & kRemoteRights) == 0) return false;
   return invalidate_local(pd, key);

@@ -23,6 +23,8 @@ constexpr CompletionOpcode completion_opcode(SendOpcode opcode) {
       return CompletionOpcode::kCompareSwap;
     case SendOpcode::kFetchAdd:
       return CompletionOpcode::kFetchAdd;
+    case SendOpcode::kBindWindow:
+      return CompletionOpcode::kBindWindow;
     case SendOpcode::kLocalInvalidate:
       return CompletionOpcode::kLocalInvalidate;
     default:

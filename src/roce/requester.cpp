@@ -103,7 +103,7 @@ bool Requester::has_output() const {
 
 bool Requester::may_send(const Send& send) const {
   if (cursor_packet_ == 0 && send.fence && !open_reads_.empty()) return false;  // IBTA 10.8.3.3
-  if (send.opcode == SendOpcode::kLocalInvalidate) return true;
+  if (is_local(send)) return true;
   const std::uint32_t in_flight = packets_in_flight();
   if (!returns_data(send)) return in_flight < window_.packets();
   if (open_reads_.size() >= qp_.attributes().max_rd_atomic) return false;
@@ -123,7 +123,7 @@ std::uint32_t Requester::read_packets(const Send& send) const {
 void Requester::start_send(Send& send) {
   send.first_psn = unsent_psn_;
   send.packet_count = is_atomic(send) ? 1 : std::max(1u, (send.length + qp_.mtu() - 1) / qp_.mtu());
-  if (send.opcode == SendOpcode::kLocalInvalidate) send.packet_count = 0;
+  if (is_local(send)) send.packet_count = 0;
   if (returns_data(send)) ++awaiting_data_;
   started_end_ = cursor_index_ + 1;
 }
@@ -136,7 +136,11 @@ bool Requester::check_memory(Send& send) {
 }
 
 void Requester::finish_local(Send& send) {
-  if (!send.executed && !core_.memory.invalidate_local(qp_.params().pd, send.immediate)) {
+  const QpParams& params = qp_.params();
+  if (!send.executed && send.opcode == SendOpcode::kBindWindow) {
+    if (!core_.memory.bind(params.pd, params.qpn, send.binding))
+      return fail_at_cursor(send, CompletionStatus::kWindowBind);
+  } else if (!send.executed && !core_.memory.invalidate_local(params.pd, send.immediate)) {
     return fail_at_cursor(send, CompletionStatus::kLocalQpOperation);
   }
   send.executed = true;
@@ -158,7 +162,7 @@ std::size_t Requester::build_packet(TimeNs now, MutableBytes out) {
       start_send(send);
       if (!check_memory(send)) return 0;
     }
-    if (send.opcode == SendOpcode::kLocalInvalidate) {
+    if (is_local(send)) {
       finish_local(send);
       continue;
     }
@@ -403,7 +407,7 @@ void Requester::complete_acknowledged() {
       if (psn_distance(send.first_psn, unacknowledged_psn_) >= 0) fail_oldest(send.failure);
       return;
     }
-    if (send.opcode == SendOpcode::kLocalInvalidate && !send.executed) return;
+    if (is_local(send) && !send.executed) return;
     if (psn_distance(psn_add(send.first_psn, send.packet_count), unacknowledged_psn_) < 0) return;
     if (returns_data(send)) --awaiting_data_;
     qp_.complete_send(CompletionStatus::kSuccess);

@@ -241,13 +241,18 @@ Responder::Verdict Responder::execute_send(const Packet& packet) {
   return Verdict::kAccepted;
 }
 
+std::uint8_t* Responder::find_memory(std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+                                     std::uint32_t access) const {
+  return core_.memory.find_remote(qp_.params().pd, qp_.params().qpn, rkey, address, length, access);
+}
+
 Responder::Verdict Responder::begin_write(const Packet& packet) {
   const wire::Reth& reth = packet.reth;
   if ((qp_.attributes().access & kAccessRemoteWrite) == 0) return Verdict::kInvalidRequest;
   if (reth.dma_length > kMessageMax) return Verdict::kInvalidRequest;
   // A zero-length access is not checked. IBTA 9.7.4.1.3.
-  if (reth.dma_length != 0 && core_.memory.find(qp_.params().pd, reth.rkey, reth.virtual_address, reth.dma_length,
-                                                kAccessRemoteWrite) == nullptr) {
+  if (reth.dma_length != 0 &&
+      find_memory(reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteWrite) == nullptr) {
     return Verdict::kAccessViolation;
   }
   write_address_ = reth.virtual_address;
@@ -267,7 +272,7 @@ Responder::Verdict Responder::execute_write(const Packet& packet) {
   const bool notifies = (packet.traits.headers & kHasImmediate) != 0;
   if (notifies && !begin_receive()) return Verdict::kNotReady;
   if (size != 0) {
-    std::uint8_t* to = core_.memory.find(qp_.params().pd, write_rkey_, write_address_, size, kAccessRemoteWrite);
+    std::uint8_t* to = find_memory(write_rkey_, write_address_, size, kAccessRemoteWrite);
     if (to == nullptr) return Verdict::kAccessViolation;
     std::memcpy(to, packet.payload.data(), size);
   }
@@ -284,8 +289,8 @@ Responder::Verdict Responder::check_read(const Packet& packet) const {
   if ((attributes.access & kAccessRemoteRead) == 0 || attributes.max_dest_rd_atomic == 0)
     return Verdict::kInvalidRequest;
   if (!packet.payload.empty() || reth.dma_length > kMessageMax) return Verdict::kInvalidRequest;
-  if (reth.dma_length != 0 && core_.memory.find(qp_.params().pd, reth.rkey, reth.virtual_address, reth.dma_length,
-                                                kAccessRemoteRead) == nullptr) {
+  if (reth.dma_length != 0 &&
+      find_memory(reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteRead) == nullptr) {
     return Verdict::kAccessViolation;
   }
   return Verdict::kAccepted;
@@ -305,8 +310,7 @@ Responder::Verdict Responder::execute_atomic(const Packet& packet) {
   if ((attributes.access & kAccessRemoteAtomic) == 0 || attributes.max_dest_rd_atomic == 0)
     return Verdict::kInvalidRequest;
   if (atomic.virtual_address % kAtomicSize != 0) return Verdict::kInvalidRequest;  // Linux: misaligned is NAK 0x61
-  std::uint8_t* target =
-      core_.memory.find(qp_.params().pd, atomic.rkey, atomic.virtual_address, kAtomicSize, kAccessRemoteAtomic);
+  std::uint8_t* target = find_memory(atomic.rkey, atomic.virtual_address, kAtomicSize, kAccessRemoteAtomic);
   if (target == nullptr) return Verdict::kAccessViolation;
   if (reinterpret_cast<std::uintptr_t>(target) % kAtomicSize != 0) return Verdict::kInvalidRequest;
   if (responses_.size() >= kReadResponsesMax) return Verdict::kNoRoom;
@@ -412,7 +416,7 @@ std::size_t Responder::build_read(Response& response, MutableBytes out) {
   const std::uint8_t* from = nullptr;
   if (size != 0) {
     // Checked again: the region may have gone since the request came.
-    from = core_.memory.find(qp_.params().pd, response.rkey, response.address + offset, size, kAccessRemoteRead);
+    from = find_memory(response.rkey, response.address + offset, size, kAccessRemoteRead);
     if (from == nullptr) {
       ++core_.counters.access_errors;
       responses_.clear();

@@ -86,6 +86,9 @@ class Responder {
   bool begin_receive();
   void finish_receive(const Packet& packet, Completion completion);
   Verdict check_read(const Packet& packet) const;
+  // What the peer may do with memory of this side; nullptr when it may not.
+  std::uint8_t* find_memory(std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+                            std::uint32_t access) const;
 
   void on_gap();
   void on_duplicate(const Packet& packet);

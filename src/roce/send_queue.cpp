@@ -15,6 +15,7 @@ bool type_supports(QpType type, SendOpcode opcode) {
     case SendOpcode::kWrite:
     case SendOpcode::kWriteImm:
     case SendOpcode::kLocalInvalidate:
+    case SendOpcode::kBindWindow:
       return type != QpType::kUd;
     default:
       return type == QpType::kRc;
@@ -63,6 +64,7 @@ Result<Send*> SendQueue::post(QpType type, const SendRequest& request, std::uint
   send.rkey = request.rkey;
   send.compare_or_add = request.compare_or_add;
   send.swap = request.swap;
+  send.binding = request.binding;
   send.remote_qpn = request.remote_qpn;
   send.remote_qkey = request.remote_qkey;
   send.length = *length;

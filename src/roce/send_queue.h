@@ -21,6 +21,7 @@ struct Send {
   std::uint32_t rkey = 0;
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
+  WindowBinding binding;          // kBindWindow
   AddressVector address;          // UD
   Qpn remote_qpn = 0;             // UD
   std::uint32_t remote_qkey = 0;  // UD
@@ -39,6 +40,10 @@ struct Send {
 constexpr bool is_read(const Send& send) { return send.opcode == SendOpcode::kRead; }
 constexpr bool is_atomic(const Send& send) {
   return send.opcode == SendOpcode::kCompareSwap || send.opcode == SendOpcode::kFetchAdd;
+}
+// Whether it is done without a packet.
+constexpr bool is_local(const Send& send) {
+  return send.opcode == SendOpcode::kLocalInvalidate || send.opcode == SendOpcode::kBindWindow;
 }
 // Whether data comes back into the request's scatter list.
 constexpr bool returns_data(const Send& send) { return is_read(send) || is_atomic(send); }

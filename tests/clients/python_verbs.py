@@ -34,6 +34,6 @@ ROWS = [
     Row("pyverbs", "CMID, asynchronous: RDMA_PS_UDP, answered by an AH from the completion", "small", pair("datagrams")),
 ]
 MISSING = [
-    Missing("pyverbs", "XRCD, DM, DmaBufMR, MW, parent domains, flows, WQ, multicast", "refused with EOPNOTSUPP"),
+    Missing("pyverbs", "XRCD, DM, DmaBufMR, parent domains, flows, WQ, multicast", "refused with EOPNOTSUPP"),
 ]
 CASES = cases(PACKAGES, ROWS, sanitized=("small",))

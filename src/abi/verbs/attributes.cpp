@@ -45,12 +45,14 @@ ibv_device_attr device_attributes(const host::Device& device) {
   attributes.max_qp = kQpsMax;
   attributes.max_qp_wr = roce::kWorkRequestsMax;
   attributes.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SYS_IMAGE_GUID |
-                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
+                                IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attributes.max_sge = roce::kSgeMax;
   attributes.max_sge_rd = roce::kSgeMax;
   attributes.max_cq = kCqsMax;
   attributes.max_cqe = roce::kCqeMax;
   attributes.max_mr = kMrsMax;
+  attributes.max_mw = kMrsMax;
   attributes.max_pd = kPdsMax;
   attributes.max_qp_rd_atom = roce::kRdAtomicMax;
   attributes.max_qp_init_rd_atom = roce::kRdAtomicMax;

@@ -111,10 +111,6 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   return 0;
 }
 
-ibv_mw* alloc_mw(ibv_pd* /*pd*/, ibv_mw_type /*type*/) { return null_with_errno(EOPNOTSUPP); }
-int bind_mw(ibv_qp* /*qp*/, ibv_mw* /*mw*/, ibv_mw_bind* /*bind*/) { return EOPNOTSUPP; }
-int dealloc_mw(ibv_mw* /*mw*/) { return EOPNOTSUPP; }
-
 // Slots left null answer EOPNOTSUPP in the header's inline functions.
 void install_operations(Context& context) {
   context.query_port = query_port;

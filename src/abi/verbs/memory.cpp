@@ -7,8 +7,8 @@ namespace ucm::abi::verbs {
 namespace {
 
 constexpr std::uint32_t kRemoteChange = roce::kAccessRemoteWrite | roce::kAccessRemoteAtomic;
-constexpr std::uint32_t kRights =
-    roce::kAccessLocalWrite | roce::kAccessRemoteWrite | roce::kAccessRemoteRead | roce::kAccessRemoteAtomic;
+constexpr std::uint32_t kRights = roce::kAccessLocalWrite | roce::kAccessRemoteWrite | roce::kAccessRemoteRead |
+                                  roce::kAccessRemoteAtomic | roce::kAccessWindowBind;
 // Hints that change nothing here.
 constexpr std::uint32_t kIgnored = std::uint32_t{IBV_ACCESS_HUGETLB} | std::uint32_t{IBV_ACCESS_OPTIONAL_RANGE};
 

@@ -180,8 +180,14 @@ Result<roce::AddressVector> address_vector_of(Context& context, const ibv_ah_att
 int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad_request);
 int post_recv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad_request);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad_request);
+roce::WindowBinding window_binding(std::uint32_t rkey, const ibv_mw_bind_info& info);
 // request_batch.cpp
 bool install_batch_functions(Qp& qp, std::uint64_t send_ops_flags);
+
+// memory_window.cpp
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int dealloc_mw(ibv_mw* mw);
 
 // completion_queue.cpp
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions);

@@ -41,6 +41,10 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addres
 
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) { add(qp, roce::SendOpcode::kLocalInvalidate).immediate = rkey; }
 
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* /*mw*/, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  add(qp, roce::SendOpcode::kBindWindow).binding = window_binding(rkey, *info);
+}
+
 void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   add_remote(qp, roce::SendOpcode::kRead, rkey, address);
 }
@@ -147,8 +151,9 @@ int wr_complete(ibv_qp_ex* qp) {
 }
 
 constexpr std::uint64_t kDatagramOperations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t kUnreliableOperations =
-    kDatagramOperations | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV;
+constexpr std::uint64_t kUnreliableOperations = kDatagramOperations | IBV_QP_EX_WITH_RDMA_WRITE |
+                                                IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |
+                                                IBV_QP_EX_WITH_BIND_MW;
 constexpr std::uint64_t kReliableOperations = kUnreliableOperations | IBV_QP_EX_WITH_RDMA_READ |
                                               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                                               IBV_QP_EX_WITH_SEND_WITH_INV;
@@ -172,6 +177,7 @@ bool install_batch_functions(Qp& qp, std::uint64_t send_ops_flags) {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
   qp.wr_local_inv = wr_local_inv;
+  qp.wr_bind_mw = wr_bind_mw;
   qp.wr_rdma_read = wr_rdma_read;
   qp.wr_rdma_write = wr_rdma_write;
   qp.wr_rdma_write_imm = wr_rdma_write_imm;

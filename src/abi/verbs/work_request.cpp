@@ -28,6 +28,8 @@ std::optional<roce::SendOpcode> opcode_of(ibv_wr_opcode opcode) {
       return roce::SendOpcode::kFetchAdd;
     case IBV_WR_LOCAL_INV:
       return roce::SendOpcode::kLocalInvalidate;
+    case IBV_WR_BIND_MW:
+      return roce::SendOpcode::kBindWindow;
     default:
       return std::nullopt;
   }
@@ -64,6 +66,9 @@ void put_target(roce::SendRequest& to, const ibv_send_wr& from, bool datagram) {
     case IBV_WR_RDMA_READ:
       to.remote_address = from.wr.rdma.remote_addr;
       to.rkey = from.wr.rdma.rkey;
+      return;
+    case IBV_WR_BIND_MW:
+      to.binding = window_binding(from.bind_mw.rkey, from.bind_mw.bind_info);
       return;
     default:
       return;
@@ -111,6 +116,14 @@ int post_receives(ibv_context* context, ibv_recv_wr* requests, ibv_recv_wr** bad
 }
 
 }  // namespace
+
+roce::WindowBinding window_binding(std::uint32_t rkey, const ibv_mw_bind_info& info) {
+  return {.rkey = rkey,
+          .lkey = info.mr != nullptr ? info.mr->lkey : 0,
+          .address = info.addr,
+          .length = info.length,
+          .access = info.mw_access_flags};
+}
 
 int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad_request) {
   return software_of(qp->context).execute([&](roce::Engine& engine, TimeNs now) {

@@ -80,8 +80,6 @@ TEST_F(Device, WithoutANodeTheListIsEmptyAndErrnoSaysWhy) {
 }
 
 TEST_F(Device, UnsupportedCallsSayEopnotsupp) {
-  EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
   ibv_xrcd_init_attr xrcd{};
   errno = 0;
   EXPECT_EQ(ibv_open_xrcd(context_, &xrcd), nullptr);
@@ -97,6 +95,46 @@ TEST_F(Device, UnsupportedCallsSayEopnotsupp) {
   EXPECT_EQ(ibv_create_qp(pd_, &init), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+TEST_F(Rc, MemoryWindowsOfBothTypesLetAPeerIn) {
+  Side a(pd_, IBV_QPT_RC);
+  Side b(pd_, IBV_QPT_RC);
+  connect(a, b, 0);
+  ibv_mr* const closed = ibv_reg_mr(pd_, b.bytes.data(), Side::kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+  ASSERT_NE(closed, nullptr);
+  const ibv_mw_bind_info info{
+      .mr = closed, .addr = b.sge(0, 0).addr, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    ibv_mw* const window = ibv_alloc_mw(pd_, type);
+    ASSERT_NE(window, nullptr);
+    const std::uint32_t before = window->rkey;
+    if (type == IBV_MW_TYPE_1) {
+      ibv_mw_bind bind{.wr_id = 1, .send_flags = IBV_SEND_SIGNALED, .bind_info = info};
+      ASSERT_EQ(ibv_bind_mw(b.qp, window, &bind), 0);
+    } else {
+      window->rkey = ibv_inc_rkey(window->rkey);
+      ASSERT_EQ(b.post_send(1, IBV_WR_BIND_MW, 0, 0,
+                            [&](ibv_send_wr& request) {
+                              request.bind_mw = {.mw = window, .rkey = window->rkey, .bind_info = info};
+                            }),
+                0);
+    }
+    EXPECT_NE(window->rkey, before);
+    const ibv_wc bound = b.await();
+    EXPECT_EQ(bound.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(bound.opcode, IBV_WC_BIND_MW);
+    a.fill(type);
+    ASSERT_EQ(
+        a.post_send(2, IBV_WR_RDMA_WRITE, 0, 64,
+                    [&](ibv_send_wr& request) { request.wr.rdma = {.remote_addr = info.addr, .rkey = window->rkey}; }),
+        0);
+    EXPECT_EQ(a.await().status, IBV_WC_SUCCESS);
+    EXPECT_TRUE(std::equal(a.bytes.begin(), a.bytes.begin() + 64, b.bytes.begin()));
+    EXPECT_EQ(ibv_dereg_mr(closed), EBUSY);
+    EXPECT_EQ(ibv_dealloc_mw(window), 0);
+  }
+  EXPECT_EQ(ibv_dereg_mr(closed), 0);
 }
 
 TEST_F(Rc, EveryOpcodeMovesItsBytes) {
