@@ -115,7 +115,7 @@ std::string devices_text(const json& status) {
       if (address.is_string()) out += " " + address.get<std::string>();
     }
     if (const json running = member(device, "running"); running.is_boolean() && !running.get<bool>())
-      out += " (no carrier)";
+      out += " (link down)";
     out += "\n";
   }
   return out;

@@ -1,4 +1,5 @@
-// A software RDMA device as the host's interfaces define it: one per network interface that is up.
+// A software RDMA device as the host's interfaces define it: one per network interface that is up, or has
+// been since the node knows it.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ struct Device {
   std::uint64_t guid = 0;      // node GUID, host byte order; EUI-64 of the MAC, or made up (stable) without one
   std::array<std::uint8_t, 6> mac{};
   bool loopback = false;
-  bool running = true;  // carrier
+  bool running = true;  // up, with carrier
   // Index = GID index. The IPv6 link-local address first, then IPv4 and IPv6 addresses in the order found.
   std::vector<DeviceAddress> addresses;
   bool operator==(const Device&) const = default;

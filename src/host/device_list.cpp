@@ -21,9 +21,15 @@ constexpr int kReadTries = 4;
 
 using Interfaces = std::map<std::uint32_t, Device>;
 
-void add_interface(nlmsghdr* header, Interfaces& interfaces, std::set<std::uint32_t>& without_neighbors) {
+bool has_device(const std::vector<Device>& devices, int ifindex) {
+  return std::ranges::find(devices, static_cast<std::uint32_t>(ifindex), &Device::ifindex) != devices.end();
+}
+
+void add_interface(nlmsghdr* header, const std::vector<Device>& before, Interfaces& interfaces,
+                   std::set<std::uint32_t>& without_neighbors) {
   const auto* info = static_cast<const ifinfomsg*>(nlmsg_data(header));
-  if (header->nlmsg_type != RTM_NEWLINK || (info->ifi_flags & IFF_UP) == 0) return;
+  if (header->nlmsg_type != RTM_NEWLINK) return;
+  if ((info->ifi_flags & IFF_UP) == 0 && !has_device(before, info->ifi_index)) return;
   nlattr* attributes[IFLA_MAX + 1] = {};
   if (nlmsg_parse(header, sizeof(*info), attributes, IFLA_MAX, nullptr) != 0 || attributes[IFLA_IFNAME] == nullptr)
     return;
@@ -65,12 +71,12 @@ void add_address(nlmsghdr* header, Interfaces& interfaces) {
   }
 }
 
-Result<DeviceList> read_once(nl_sock* socket) {
+Result<DeviceList> read_once(nl_sock* socket, const std::vector<Device>& before) {
   DeviceList list;
   Interfaces interfaces;
   const auto links = make_request(RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, ifinfomsg{});
-  auto asked =
-      ask(socket, links.get(), [&](nlmsghdr* header) { add_interface(header, interfaces, list.without_neighbors); });
+  auto asked = ask(socket, links.get(),
+                   [&](nlmsghdr* header) { add_interface(header, before, interfaces, list.without_neighbors); });
   if (!asked) return tl::unexpected(asked.error());
   const auto addresses = make_request(RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP, ifaddrmsg{});
   asked = ask(socket, addresses.get(), [&](nlmsghdr* header) { add_address(header, interfaces); });
@@ -87,9 +93,10 @@ Result<DeviceList> read_once(nl_sock* socket) {
 
 }  // namespace
 
-Result<DeviceList> read_device_list(nl_sock* socket) {
-  Result<DeviceList> list = read_once(socket);
-  for (int tries = 1; tries < kReadTries && !list && list.error().code == EINTR; ++tries) list = read_once(socket);
+Result<DeviceList> read_device_list(nl_sock* socket, const std::vector<Device>& before) {
+  Result<DeviceList> list = read_once(socket, before);
+  for (int tries = 1; tries < kReadTries && !list && list.error().code == EINTR; ++tries)
+    list = read_once(socket, before);
   return list;
 }
 

@@ -1,4 +1,4 @@
-// The interfaces that are up, with their addresses, read from rtnetlink.
+// The interfaces that are devices, with their addresses, read from rtnetlink.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,9 @@ struct DeviceList {
   bool operator==(const DeviceList&) const = default;
 };
 
-Result<DeviceList> read_device_list(nl_sock* socket);
+// Those that are up, and those that were devices `before` and are still there: as with Linux, a link that goes down
+// takes no device away.
+Result<DeviceList> read_device_list(nl_sock* socket, const std::vector<Device>& before);
 
 // EUI-64 of the MAC, or, without one, a number that is stable for this machine and interface name. Never 0.
 std::uint64_t device_guid(const std::array<std::uint8_t, 6>& mac, const std::string& interface_name);

@@ -49,7 +49,7 @@ class Host {
 
   virtual ~Host() = default;
 
-  // One per interface that is up, in interface order. Valid until devices_changed.
+  // In interface order. Valid until devices_changed.
   virtual const std::vector<Device>& devices() const = 0;
   // ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL (the source is not on this host), EINVAL (broadcast, or families differ).
   virtual Result<Route> find_route(const RouteQuery& query) = 0;

@@ -155,7 +155,7 @@ Result<std::unique_ptr<NetlinkHost>> NetlinkHost::open() {
   }
   // Watching first: no change is lost between the first reading and the first notification.
   if (auto subscribed = impl->subscribe(); !subscribed) return tl::unexpected(subscribed.error());
-  auto list = read_device_list(impl->requests.get());
+  auto list = read_device_list(impl->requests.get(), {});
   if (!list) return tl::unexpected(list.error());
   impl->list = std::move(*list);
   impl->probe_ipv4 = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -180,7 +180,7 @@ void NetlinkHost::on_readable() {
     if (error < 0) impl_->devices_dirty = true;
   }
   if (impl_->devices_dirty) {
-    auto list = read_device_list(impl_->requests.get());
+    auto list = read_device_list(impl_->requests.get(), impl_->list.devices);
     // Failing that the old list stands until the next change.
     if (list && *list != impl_->list) {
       impl_->list = std::move(*list);

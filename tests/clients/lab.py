@@ -24,6 +24,9 @@ ORDINARY_UID = 64123
 # How long to wait for something that normally takes milliseconds, on a machine that is busy with other tests.
 PATIENCE_S = 20.0
 
+# Of a program's command line, where its output is shown.
+TITLE_SHOWN = 400
+
 
 class Failure(AssertionError):
     """The tested programs did not do what they should."""
@@ -224,7 +227,8 @@ class Lab:
     def tell_outputs(self) -> None:
         for program in self.programs:
             lines = program.output().splitlines()
-            print(f"---- {program.title} (exit code {program.process.returncode})")
+            title = program.title if len(program.title) <= TITLE_SHOWN else program.title[:TITLE_SHOWN] + "…"
+            print(f"---- {title} (exit code {program.process.returncode})")
             if len(lines) > 40:
                 print(f"… {len(lines) - 40} lines")
             print("\n".join(lines[-40:]))

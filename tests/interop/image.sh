@@ -14,7 +14,7 @@ packages="busybox-static dash libc6 libgcc-s1 libstdc++6
   libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libxtables12 libdb5.3"
 modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p
   rdma_rxe rdma_ucm ib_umad ib_uverbs rdma_cm crc32_generic crc32c_generic libcrc32c
-  ifb sch_netem sch_ingress act_mirred cls_matchall"
+  ifb veth sch_netem sch_ingress act_mirred cls_matchall"
 
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"

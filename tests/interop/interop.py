@@ -18,6 +18,7 @@ import conformance
 import guest
 import harness
 import lab
+import link
 import loss
 import many
 import matrix
@@ -27,7 +28,7 @@ import runner
 import slow
 
 # conformance first: its probe needs the port that UCM's daemon takes in the same namespace.
-CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many, parameters)
+CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many, parameters, link)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.",

@@ -19,6 +19,9 @@ QUERIES = ["qp a", "{connect}", "event a", "query a", "disconnect a", "event a",
 DEPTH_MAX = 128  # of rxe and of UCM's device
 RUN_S = 300.0
 
+# The ACK timeout follows from the life of a packet, which is another one in newer kernels than 6.1.
+ACK_TIMEOUT = r"timeout=\d+"
+
 
 def connection(connect: str = "connect a", accept: str = "accept b", *before: str) -> Round:
     return ([call.format(accept=accept) for call in QUERIED],
@@ -65,8 +68,44 @@ def equal(what: str, found: Lines, expected: Lines) -> None:
         raise Failure(f"{what}: {len(found)}, not {len(expected)}")
 
 
-# The ACK timeout follows from the life of a packet, which is another one in newer kernels than 6.1.
-ACK_TIMEOUT = r"timeout=\d+"
+# Bytes of the program's own that fit into a message.
+REQ_DATA, REP_DATA, REJ_DATA = 56, 196, 148
+
+
+def data(size: int, shown: int) -> str:
+    """Of an event: the bytes that were given, in a field that is always as long."""
+    return f"data={shown}:{bytes(range(1, size + 1)).hex()}"
+
+
+def private_data(lab: InteropLab):
+    """Every length arrives, filled up with zeros; no call takes more than fits."""
+    accepted = [(min(size, REQ_DATA), size) for size in range(REP_DATA + 1)]
+    rounds = [connection(f"connect a data={asked}", f"accept b data={told}") for asked, told in accepted]
+    rounds += [(["event l b", f"reject b {size}", "destroy b"],
+                ["id a", "resolved a {address} {port}", "qp a", "connect a", "event a", "destroy a"]) for size in range(REJ_DATA + 1)]
+    server, client = both_ways(lab, rounds, ACK_TIMEOUT)
+    requests = [told.split()[2] for told in of_call(server, "event") if told.startswith("CONNECT_REQUEST")]
+    equal("request", requests, [data(asked, REQ_DATA) for asked, _ in accepted] + [data(0, REQ_DATA)] * (REJ_DATA + 1))
+    answers = [told for told in of_call(client, "event") if not told.startswith("DISCONNECTED")]
+    equal("answer", [" ".join(told.split()[:3]) for told in answers],
+          [f"ESTABLISHED 0 {data(told, REP_DATA)}" for _, told in accepted] +
+          [f"REJECTED 28 {data(size, REJ_DATA)}" for size in range(REJ_DATA + 1)])
+
+
+def private_data_too_long(lab: InteropLab):
+    asking = ["id a", "resolved a {address} {port}", "qp a", f"connect a data={REQ_DATA + 1}", "connect a data=255", "connect a", "event a",
+              "destroy a"]
+    answering = ["event l b", "qp b", f"accept b data={REP_DATA + 1}", f"reject b {REJ_DATA + 1}", "reject b 0", "destroy b"]
+    both_ways(lab, [(answering, asking)])
+
+
+def depths(lab: InteropLab):
+    """Every depth from 0 to the limit in either role. Linux' device rounds a QP's own up to a power of two; UCM's tells what it
+    was given."""
+    asked = range(DEPTH_MAX + 1)
+    rounds = [connection(f"connect a rr={depth} depth={DEPTH_MAX - depth}", f"accept b rr={DEPTH_MAX - depth} depth={depth}")
+              for depth in asked]
+    both_ways(lab, rounds, f"{ACK_TIMEOUT}|rd_atomic=\\d+")
 
 
 def depths_too_large(lab: InteropLab):
@@ -133,4 +172,4 @@ def mtu(lab: InteropLab):
                 rping(lab, lab.path(kind), "-S", "30000", count=10)
 
 
-CASES = {case.__name__: case for case in (depths_too_large, retries, type_of_service, ack_timeout, mtu)}
+CASES = {case.__name__: case for case in (private_data, private_data_too_long, depths, depths_too_large, retries, type_of_service, ack_timeout, mtu)}

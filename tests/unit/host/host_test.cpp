@@ -124,9 +124,22 @@ TEST_F(HostInItsOwnNetwork, ANewInterfaceAppearsWithItsAddressesLinkLocalFirst) 
   EXPECT_EQ(link_.addresses[0].address, ipv6(0xfe80, 1));
   EXPECT_EQ(link_.addresses[1], (DeviceAddress{ipv4(10, 1, 0, 1), 24}));
   EXPECT_EQ(link_.addresses[2], (DeviceAddress{ipv6(0xfd01, 1), 64}));
+}
 
+TEST_F(HostInItsOwnNetwork, ALinkThatGoesDownStaysADeviceUntilItIsRemoved) {
+  add_link();
+  if (IsSkipped()) return;
+  EXPECT_TRUE(link_.running);
   ip("link set ucmtest0 down");
-  EXPECT_EQ(host_->find_device_of(ipv4(10, 1, 0, 1), 0), nullptr);
+  const Device* found = host_->find_device_of(ipv4(10, 1, 0, 1), 0);
+  ASSERT_NE(found, nullptr);
+  EXPECT_FALSE(found->running);
+  EXPECT_EQ(host_->find_route({.destination = ipv4(10, 1, 0, 9)}).error().code, ENETUNREACH);
+  EXPECT_EQ(host_->find_device_of(ipv6(0xfd01, 1), 0), nullptr);
+  ip("link set ucmtest0 up");
+  EXPECT_TRUE(host_->find_device(link_.ifindex)->running);
+  ip("link delete ucmtest0");
+  EXPECT_EQ(host_->find_device(link_.ifindex), nullptr);
 }
 
 TEST_F(HostInItsOwnNetwork, ATentativeAddressIsLeftOut) {
