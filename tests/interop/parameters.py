@@ -9,11 +9,13 @@ from lab import Failure, Path, wait_until
 from programs import rping
 from refusals import PORT
 
-Round = tuple[list[str], list[str]]  # calls of the server, which has a listener `l`, and of the client, which has an ID `a`
+# Calls of the server, which has a listener {l}, and of the client. Each round has a listener of its own: Linux takes a request that
+# UCM repeats for another one once the first is refused or over.
+Round = tuple[list[str], list[str]]
 Lines = list[str]
 
 # What a connection goes through whose `accept` and `connect` are given.
-QUERIED = ["event l b", "qp b", "{accept}", "query b", "event l", "event l", "disconnect b", "destroy b"]
+QUERIED = ["event {l} b", "qp b", "{accept}", "query b", "event {l}", "event {l}", "disconnect b", "destroy b"]
 QUERIES = ["qp a", "{connect}", "event a", "query a", "disconnect a", "event a", "destroy a"]
 
 DEPTH_MAX = 128  # of rxe and of UCM's device
@@ -24,18 +26,20 @@ ACK_TIMEOUT = r"timeout=\d+"
 
 
 def connection(connect: str = "connect a", accept: str = "accept b", *before: str) -> Round:
-    return ([call.format(accept=accept) for call in QUERIED],
+    return ([call.replace("{accept}", accept) for call in QUERIED],
             ["id a", *before, "resolved a {address} {port}", *(call.format(connect=connect) for call in QUERIES)])
 
 
 def run_rounds(lab: InteropLab, path: Path, rounds: list[Round]) -> tuple[Lines, Lines]:
     """What the server and the client print."""
-    server = lab.calls(path.server, "id l", f"bind l {path.bind_address} {PORT}", "listen l 4",
-                       *(call for calls, _ in rounds for call in calls))
-    server.expect("^listen l 4: 0")
-    client = lab.calls(path.client, *(call.format(address=path.address, port=PORT) for _, calls in rounds for call in calls))
+    numbers = range(len(rounds))
+    server = lab.calls(path.server, *(call for n in numbers for call in (f"id l{n}", f"bind l{n} {path.bind_address} {PORT + n}", f"listen l{n} 4")),
+                       *(call.replace("{l}", f"l{n}") for n, (calls, _) in enumerate(rounds) for call in calls))
+    server.expect(f"^listen l{numbers[-1]} 4: 0")
+    client = lab.calls(path.client, *(call.format(address=path.address, port=PORT + n) for n, (_, calls) in enumerate(rounds)
+                                      for call in calls))
     told = client.succeed(RUN_S)
-    return server.succeed(RUN_S).splitlines()[2:], told.splitlines()
+    return server.succeed(RUN_S).splitlines()[2 * len(rounds):], told.splitlines()
 
 
 # What no two runs have in common.
@@ -81,7 +85,7 @@ def private_data(lab: InteropLab):
     """Every length arrives, filled up with zeros; no call takes more than fits."""
     accepted = [(min(size, REQ_DATA), size) for size in range(REP_DATA + 1)]
     rounds = [connection(f"connect a data={asked}", f"accept b data={told}") for asked, told in accepted]
-    rounds += [(["event l b", f"reject b {size}", "destroy b"],
+    rounds += [(["event {l} b", f"reject b {size}", "destroy b"],
                 ["id a", "resolved a {address} {port}", "qp a", "connect a", "event a", "destroy a"]) for size in range(REJ_DATA + 1)]
     server, client = both_ways(lab, rounds, ACK_TIMEOUT)
     requests = [told.split()[2] for told in of_call(server, "event") if told.startswith("CONNECT_REQUEST")]
@@ -95,7 +99,7 @@ def private_data(lab: InteropLab):
 def private_data_too_long(lab: InteropLab):
     asking = ["id a", "resolved a {address} {port}", "qp a", f"connect a data={REQ_DATA + 1}", "connect a data=255", "connect a", "event a",
               "destroy a"]
-    answering = ["event l b", "qp b", f"accept b data={REP_DATA + 1}", f"reject b {REJ_DATA + 1}", "reject b 0", "destroy b"]
+    answering = ["event {l} b", "qp b", f"accept b data={REP_DATA + 1}", f"reject b {REJ_DATA + 1}", "reject b 0", "destroy b"]
     both_ways(lab, [(answering, asking)])
 
 
@@ -111,7 +115,7 @@ def depths(lab: InteropLab):
 def depths_too_large(lab: InteropLab):
     asking = ["id a", "resolved a {address} {port}", "qp a", f"connect a rr={DEPTH_MAX + 1}", f"connect a depth={DEPTH_MAX + 1}",
               "connect a rr=254", "connect a depth=254", "connect a", "event a", "destroy a"]
-    answering = ["event l b", "qp b", f"accept b rr={DEPTH_MAX + 1}", f"accept b depth={DEPTH_MAX + 1}", "reject b 0", "destroy b"]
+    answering = ["event {l} b", "qp b", f"accept b rr={DEPTH_MAX + 1}", f"accept b depth={DEPTH_MAX + 1}", "reject b 0", "destroy b"]
     server, client = both_ways(lab, [(answering, asking)])
     equal("connect", of_call(client, "connect"), ["EINVAL"] * 4 + ["0"])
     equal("accept", of_call(server, "accept"), ["EINVAL"] * 2)
