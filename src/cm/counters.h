@@ -26,13 +26,14 @@ struct Counters {
   std::uint64_t backlog_full = 0;        // the requester's repetition may succeed
   std::uint64_t connections_full = 0;
 
-  // Requests answered with REJ.
+  // Requests, and replies, answered with REJ.
   std::uint64_t rejected_no_listener = 0;     // 8
   std::uint64_t rejected_not_for_us = 0;      // 28: address, family, header version or transport
   std::uint64_t rejected_gid = 0;             // 12
   std::uint64_t rejected_alternate_path = 0;  // 18
   std::uint64_t rejected_mtu = 0;             // 26
   std::uint64_t rejected_stale = 0;           // 10, REQ or REP
+  std::uint64_t rejected_unknown_rep = 0;     // 6: nobody here has asked for it, or nobody any more
 
   // SIDR requests refused without the application.
   std::uint64_t sidr_no_listener = 0;  // status 1
@@ -93,6 +94,7 @@ inline constexpr std::array kCounterFields = {
     UCM_COUNTER(rejected_alternate_path),
     UCM_COUNTER(rejected_mtu),
     UCM_COUNTER(rejected_stale),
+    UCM_COUNTER(rejected_unknown_rep),
     UCM_COUNTER(sidr_no_listener),
     UCM_COUNTER(sidr_not_for_us),
     UCM_COUNTER(sidr_full),

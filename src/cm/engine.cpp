@@ -258,7 +258,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       return take_rep(slot, *stimulus.header, *stimulus.rep, stimulus.rep_hashes);
     case Action::kRejectStaleRep:
       ++counters_.rejected_stale;
-      return reject_stale_rep(slot, *stimulus.header, *stimulus.rep);
+      return reject_rep(c.path, *stimulus.header, *stimulus.rep, wire::RejReason::kStaleConnection);
     case Action::kWaitLonger:
       return wait_longer(stimulus.now, slot, stimulus.service_timeout);
     case Action::kWithdrawRequest:

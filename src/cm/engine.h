@@ -309,6 +309,8 @@ class Engine {
   void queue_request(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req,
                      const RemoteHashes& hashes, const wire::IpCmHeader& addresses, Listeners::Index listener);
   Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
+  // Whether somebody here waits for the REP, or has had it, or nobody is to be told that nobody does.
+  bool awaits_or_has(const Path& path, const wire::Rep& rep) const;
   bool role_is(Slot slot, Role role);
 
   // sidr.cpp: datagram service. Slots are those of sidr_.exchanges.
@@ -352,7 +354,7 @@ class Engine {
   void withdraw_again(TimeNs now, Slot slot, const Mad& mad);
   void reject_request(const Path& path, const wire::MadHeader& header, const wire::Req& req, wire::RejReason reason,
                       const wire::IpAddress* additional = nullptr);
-  void reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep);
+  void reject_rep(const Path& path, const wire::MadHeader& header, const wire::Rep& rep, wire::RejReason reason);
   void send_dreq(TimeNs now, Slot slot);
   // `header` is that of the DREQ; null when it came earlier.
   const Mad& answer_dreq(Slot slot, const wire::MadHeader* header);

@@ -242,10 +242,24 @@ bool Engine::role_is(Slot slot, Role role) {
   return false;
 }
 
+// An ID that lives elsewhere is nobody else's affair: nothing is to be learnt of it.
+bool Engine::awaits_or_has(const Path& path, const wire::Rep& rep) const {
+  const Slot slot = by_comm_id_.find(rep.remote_comm_id, [](Slot) { return true; });
+  if (slot == SlotTable::kNone) return false;
+  const Connection& c = connections_[slot];
+  return !c.active || !same_peer(c.path, path) || c.remote_comm_id == 0 || c.remote_comm_id == rep.local_comm_id;
+}
+
 void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep) {
   if (rep.local_comm_id == 0) {
     ++counters_.bad_message;
     return;
+  }
+  // Linux may take a repeated REQ for a new one when the first one's connection is over, and would repeat this REP for
+  // a minute.
+  if (!from_ucm(header) && !awaits_or_has(path, rep)) {
+    ++counters_.rejected_unknown_rep;
+    return reject_rep(path, header, rep, wire::RejReason::kInvalidCommId);
   }
   const RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id),
                             .qp = remote_hash(path, rep.local_ca_guid, rep.local_qpn)};

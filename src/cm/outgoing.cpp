@@ -186,14 +186,13 @@ void Engine::reject_request(const Path& path, const wire::MadHeader& header, con
   send(path, header.transaction_id, rej);
 }
 
-void Engine::reject_stale_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep) {
-  const Connection& c = connections_[slot];
+void Engine::reject_rep(const Path& path, const wire::MadHeader& header, const wire::Rep& rep, wire::RejReason reason) {
   wire::Rej rej;
-  rej.local_comm_id = c.local_comm_id;
+  rej.local_comm_id = rep.remote_comm_id;
   rej.remote_comm_id = rep.local_comm_id;
   rej.message = wire::MessageKind::kRep;
-  rej.reason = wire::RejReason::kStaleConnection;
-  send(c.path, header.transaction_id, rej);
+  rej.reason = reason;
+  send(path, header.transaction_id, rej);
 }
 
 void Engine::send_dreq(TimeNs now, Slot slot) {

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <string>
 
 #include "sim/application.h"
+#include "sim/wrapped.h"
 
 namespace ucm::sim {
 namespace {
@@ -274,6 +277,60 @@ INSTANTIATE_TEST_SUITE_P(Of, OneLostWithLinux,
                                          Lost{"DreqOfLinux", kFromLinux, 3, 4864 * kMillisecond + 10 * kTrip},
                                          Lost{"DrepToLinux", kFromLinux, 4, 50 * kMillisecond}),
                          testing::PrintToStringParamName());
+
+// ---- Linux works on packets on several processors at once.
+
+// Every other packet is for a worker that comes to it so much later.
+class LateWorker : public Wrapped {
+ public:
+  LateWorker(std::unique_ptr<Node> node, TimeNs delay) : Wrapped(std::move(node)), delay_(delay) {}
+  void on_packet(TimeNs now, const wire::IpAddress& from, Bytes mad) override {
+    if (packets_++ % 2 == 0) return Wrapped::on_packet(now, from, mad);
+    Packet late{.from = from};
+    std::copy(mad.begin(), mad.end(), late.mad.begin());
+    late_.emplace_back(now + delay_, late);
+  }
+  void on_deadline(TimeNs now) override {
+    for (; !late_.empty() && late_.front().first <= now; late_.pop_front()) {
+      Wrapped::on_packet(now, late_.front().second.from, late_.front().second.mad);
+    }
+    Wrapped::on_deadline(now);
+  }
+  TimeNs next_deadline() const override {
+    return std::min(Wrapped::next_deadline(), late_.empty() ? kNever : late_.front().first);
+  }
+
+ private:
+  TimeNs delay_;
+  std::size_t packets_ = 0;
+  std::deque<std::pair<TimeNs, Packet>> late_;
+};
+
+// The REQ that UCM repeated comes to a worker when the connection is over, and is a new one for Linux, whose program
+// accepts it. It hears at once that there is nobody, not after a minute.
+TEST(InteropWorkers, RepeatedRequestTakenForANewOneIsRejectedWhenAnswered) {
+  Simulator simulator(1, {.delay = kTrip});
+  Applications programs(simulator);
+  const NodeIndex client = simulator.add_ucm(wire::IpAddress::ipv4(0x0a4d0002));
+  const auto address = wire::IpAddress::ipv4(0x0a4d0001);
+  const NodeIndex server = simulator.add_node(address, [&](std::uint64_t seed) {
+    const LinuxConfig config{.address = address, .guid = simulator.guid(1), .seed = seed};
+    return std::make_unique<LateWorker>(std::make_unique<LinuxPeer>(config), kSecond);
+  });
+  programs.listen(server, kPort);
+  programs.set_behaviour(server, {.accept_delay = 50 * kMillisecond});
+  programs.set_behaviour(client, {.disconnect_delay = 100 * kMillisecond});
+  programs.connect(client, server, kPort);
+  EXPECT_TRUE(simulator.run());
+  ASSERT_EQ(programs.ends().size(), 3u);
+  const End& taken_for_new = programs.ends()[2];
+  EXPECT_TRUE(programs.ends()[1].disconnected);
+  ASSERT_TRUE(taken_for_new.accepted && taken_for_new.failed);
+  EXPECT_EQ(taken_for_new.status, 6);
+  EXPECT_LE(*taken_for_new.failed, *taken_for_new.accepted + 2 * kTrip + kSecond);  // the REJ's worker is the late one
+  programs.finish();
+  EXPECT_EQ(programs.violation(), "");
+}
 
 }  // namespace
 }  // namespace ucm::sim

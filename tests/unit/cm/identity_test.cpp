@@ -141,15 +141,58 @@ TEST_F(Identity, MessagesForTheOtherRoleAreDropped) {
   EXPECT_EQ(state(), State::kReqSent);
 }
 
-TEST_F(Identity, UnknownRepRtuRejMraAndDrepMeetSilence) {
+TEST_F(Identity, UnknownRtuRejMraAndDrepMeetSilence) {
   own_comm_id = 0x12345678;
-  deliver(rep());
   deliver(answer<wire::Rtu>());
   deliver(rej(wire::MessageKind::kOther));
   deliver(mra(wire::MessageKind::kReq, 20));
   deliver(answer<wire::Drep>());
   expect_silence();
-  EXPECT_EQ(engine.counters().unknown_connection, 5u);
+  EXPECT_EQ(engine.counters().unknown_connection, 4u);
+}
+
+class UnknownRep : public Identity {
+ protected:
+  void expect_rejection(std::uint32_t remote_comm_id = kPeerCommId) {
+    wire::MadHeader header;
+    const auto m = sent<wire::Rej>(&header);
+    EXPECT_EQ(m.reason, wire::RejReason::kInvalidCommId);
+    EXPECT_EQ(m.message, wire::MessageKind::kRep);
+    EXPECT_EQ(m.local_comm_id, own_comm_id);
+    EXPECT_EQ(m.remote_comm_id, remote_comm_id);
+    EXPECT_EQ(header.transaction_id, kPeerTid);
+    EXPECT_TRUE(events().empty());
+  }
+};
+
+TEST_F(UnknownRep, OfAForeignPeerForNobodyIsRejected) {
+  own_comm_id = 0x12345678;
+  deliver(rep());
+  expect_rejection();
+  EXPECT_EQ(engine.counters().rejected_unknown_rep, 1u);
+}
+
+TEST_F(UnknownRep, OfAUcmForNobodyMeetsSilence) {
+  own_comm_id = 0x12345678;
+  deliver_as_ucm(rep());
+  expect_silence();
+}
+
+// Linux took a repeated REQ for a new one.
+TEST_F(UnknownRep, ForAConnectionThatHasHadAnotherOneIsRejected) {
+  for (const State target : {State::kRepReceived, State::kEstablished, State::kTimewait, State::kIdle}) {
+    SCOPED_TRACE(name(target));
+    engine = Engine({.random_key = {1, 2}});
+    reach(target, true);
+    auto m = rep();
+    m.local_comm_id = kPeerCommId + 1;
+    deliver(m);
+    expect_rejection(kPeerCommId + 1);
+    EXPECT_EQ(state(), target);
+    // From elsewhere: nobody learns which IDs live.
+    deliver(m, {.local = kOwnAddress, .remote = kStranger});
+    expect_silence();
+  }
 }
 
 TEST_F(Identity, BothEndsOfALocalConnectionLiveInOneEngine) {
