@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A program on Debian's pyverbs, which runs over UCM as any would: one side of a connection, or questions to a device.
 
-    pyverbs_program.py server|client connected|datagrams|rejected ADDRESS
+    pyverbs_program.py server|client connected|datagrams|rejected|multicast ADDRESS
     pyverbs_program.py queries DEVICE
 """
 
@@ -26,6 +26,8 @@ PORT = "7480"
 SIZE = 4096
 MESSAGES = 20
 GRH = 40
+GROUP = "239.7.7.7"
+MULTICAST_QPN = 0xFFFFFF
 REFUSAL = b"not today"
 WHERE = struct.Struct("!QI")  # address and key of memory
 
@@ -201,6 +203,33 @@ def datagrams(role: str, address: str) -> None:
     check(incoming.read(size, GRH) == pattern(5)[:size], "the answer")
 
 
+def multicast(role: str, address: str) -> None:
+    """`address` is the side's own. The client is a member, too, since joining tells it where to send."""
+    events = Events(ce.RDMA_PS_UDP)
+    cmid, size = events.cmid, 1000
+    cmid.bind_addr(AddrInfo(src=address, port_space=ce.RDMA_PS_UDP, flags=ce.RAI_PASSIVE))
+    cmid.resolve_addr(AddrInfo(src=address, dst=GROUP))
+    events.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED).ack_cm_event()
+    cmid.create_qp(attributes(e.IBV_QPT_UD))
+    cmid.join_multicast(addr=AddrInfo(src=GROUP))
+    event = events.expect(ce.RDMA_CM_EVENT_MULTICAST_JOIN)
+    group = UDParam(event)
+    event.ack_cm_event()
+    check(group.qp_num == MULTICAST_QPN, "the number that stands for all")
+    if role == "server":
+        region = cmid.reg_msgs(size + GRH)
+        cmid.post_recv(region)
+        print("listening", flush=True)
+        check(cmid.get_recv_comp().byte_len == size + GRH, "length of a datagram")
+        check(region.read(size, GRH) == pattern(6)[:size], "the datagram")
+    else:
+        region = cmid.reg_msgs(size)
+        region.write(pattern(6)[:size], size)
+        cmid.post_ud_send(region, AH(cmid.pd, attr=group.ah_attr), rqpn=group.qp_num, length=size)
+        cmid.get_send_comp()
+    cmid.leave_multicast(AddrInfo(src=GROUP))
+
+
 def refused(code: int, call, *arguments, **named) -> None:
     try:
         call(*arguments, **named)
@@ -274,7 +303,8 @@ def main() -> None:
         queries(sys.argv[2])
     else:
         role, mode, address = sys.argv[1:]
-        {"connected": connected, "datagrams": datagrams, "rejected": rejected}[mode](role, address)
+        modes = {"connected": connected, "datagrams": datagrams, "rejected": rejected, "multicast": multicast}
+        modes[mode](role, address)
     print("all as it should be")
 
 
