@@ -23,7 +23,8 @@ constexpr TimeNs kPatience = 120 * kSecond;  // of the scenarios themselves
 // One server and some clients.
 class Cluster {
  public:
-  Cluster(Policy policy, std::size_t client_count) : simulator(1, {.delay = 50 * kMicrosecond}), programs(simulator) {
+  Cluster(Policy policy, std::size_t client_count, std::uint64_t seed = 1)
+      : simulator(seed, {.delay = 50 * kMicrosecond}), programs(simulator) {
     simulator.record = false;
     for (std::size_t i = 0; i <= client_count; ++i) {
       const auto address = wire::IpAddress::ipv4(0x0a4d0001 + static_cast<std::uint32_t>(i));
@@ -171,7 +172,7 @@ Storm dead_address(Policy policy, const DeadAddress& storm) {
 }
 
 Storm slow_server(Policy policy, const SlowServer& storm) {
-  Cluster cluster(policy, storm.clients);
+  Cluster cluster(policy, storm.clients, storm.seed);
   cluster.programs.set_behaviour(Cluster::kServer,
                                  {.accept_cost = kSecond / static_cast<TimeNs>(storm.accepts_per_second)});
   // The current attempt at each queue of each client.

@@ -66,6 +66,7 @@ struct SlowServer {
   TimeNs patience = 3 * kNanosecondsPerSecond;
   TimeNs start_spread = 0;  // clients begin within this time
   bool all_or_nothing = false;
+  std::uint64_t seed = 1;
 };
 Storm slow_server(Policy policy, const SlowServer& storm);
 

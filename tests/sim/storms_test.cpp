@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "sim/report.h"
 
@@ -68,10 +69,19 @@ TEST(Storm, SlowServerServesEverybodyWithoutMuchUselessWork) {  // Field case 2.
   // To the nanosecond at once, too: the withdrawals of one moment are more than a receive queue holds.
   for (const TimeNs spread : {TimeNs{0}, 10 * kMillisecond}) {
     for (const bool all_or_nothing : {false, true}) {
-      const auto storm = slow_server(Policy::kUcm, {.start_spread = spread, .all_or_nothing = all_or_nothing});
-      EXPECT_TRUE(storm.complete);
-      EXPECT_LT(storm.total, 15 * kSecond);
-      EXPECT_LT(wasted_per_cent(storm), 10);
+      constexpr unsigned kSeeds = 5;
+      double sum = 0;
+      for (unsigned seed = 1; seed <= kSeeds; ++seed) {
+        SCOPED_TRACE("spread " + std::to_string(spread) + ", all or nothing " + std::to_string(all_or_nothing) +
+                     ", seed " + std::to_string(seed));
+        const auto storm =
+            slow_server(Policy::kUcm, {.start_spread = spread, .all_or_nothing = all_or_nothing, .seed = seed});
+        EXPECT_TRUE(storm.complete);
+        EXPECT_LT(storm.total, 15 * kSecond);
+        EXPECT_LT(wasted_per_cent(storm), all_or_nothing ? 13 : 5);
+        sum += wasted_per_cent(storm);
+      }
+      EXPECT_LT(sum / kSeeds, 10);
     }
   }
 }
