@@ -22,7 +22,9 @@
 //   state A                        the QP's own state
 //   query A                        the same and the QP's attributes
 //   event A [B]                    the next event of A's channel; B names the ID of a request
-//   serve A N                      accepts every request of listener A, answers disconnections; ends after N of these
+//   serve A N                      accepts every request of listener A, answers disconnections; ends after N of these.
+//   A
+//                                  request whose client does not want it any more is forgotten
 //   silence A MS                   no event of A's channel in so many milliseconds
 //   migrate A B                    A's events go to B's channel from now on
 //   say TEXT, sleep MS, repeat N   (repeat: the commands after it, so many times)
@@ -354,6 +356,9 @@ std::string Calls::serve(const Named& listener, int disconnections) {
       rdma_destroy_qp(told.id);
       succeed(rdma_destroy_id(told.id), "rdma_destroy_id");
       ++gone;
+    } else if (told.type == RDMA_CM_EVENT_REJECTED) {
+      rdma_destroy_qp(told.id);
+      succeed(rdma_destroy_id(told.id), "rdma_destroy_id");
     } else {
       return rdma_event_str(told.type);
     }

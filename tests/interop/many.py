@@ -1,5 +1,6 @@
 """Many connections, at once and one after the other; and that nothing of them stays on either side."""
 
+import functools
 import re
 
 from guest import PATHS, InteropLab
@@ -45,6 +46,7 @@ def holds(lab: InteropLab, linux: dict[str, int], ucm: dict[str, int]) -> None:
 def nothing_stays(function):
     """Linux holds what it held before, and UCM nothing at all."""
 
+    @functools.wraps(function)
     def case(lab: InteropLab, path: Path):
         lab.ucm_run(lab.host, "true").succeed()  # starts the daemon
         before = linux_holds(lab)
@@ -62,7 +64,8 @@ def at_once(lab: InteropLab, path: Path):
 @nothing_stays
 def cycles(lab: InteropLab, path: Path):
     """While the server lives, both sides hold its listener and nothing of its former connections; QP numbers that it has had
-    are its own until it ends, but they are used again."""
+    are its own until it ends, but they are used again. A request that UCM has repeated may be another one to Linux, which hears
+    from UCM that nobody wants that."""
     before = linux_holds(lab)
     server = lab.calls(path.server, *listening(path, 128), f"serve l {CYCLES}", "say served", "silence l 100000000")
     server.expect("^listen l 128: 0")
@@ -88,7 +91,4 @@ def on_path(function, kind: str):
     return case
 
 
-CASES = {f"at_once.{kind}": on_path(at_once, kind) for kind in PATHS}
-# Not to_linux: now and then Linux takes a REQ that UCM sends again, after some ten milliseconds, for a new one, because it
-# looks at it on another processor after the connection's end; that second connection is never established.
-CASES["cycles.from_linux4"] = on_path(cycles, "from_linux4")
+CASES = {f"{function.__name__}.{kind}": on_path(function, kind) for function in (at_once, cycles) for kind in PATHS}
