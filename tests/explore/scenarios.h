@@ -9,7 +9,7 @@ namespace ucm::explore {
 
 // Some ten seconds together.
 std::vector<Scenario> quick_scenarios();
-// Minutes each, and up to 5 GB of memory.
+// Minutes each, and up to 6.5 GB of memory.
 std::vector<Scenario> long_scenarios();
 
 }  // namespace ucm::explore
