@@ -35,7 +35,7 @@ CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "ma
         "matrix.rstream.from_linux4", "matrix.riostream.to_linux6",
         "matrix.cmtime.from_linux4", "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
         "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6",
-        "loss.loss1.")
+        "loss.loss1.to_linux4", "loss.loss1.from_linux6")
 
 
 def run(name: str, space: guest.InteropLab) -> None:
