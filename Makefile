@@ -72,7 +72,7 @@ soak: ## Run random simulated scenarios for SECONDS=600
 .PHONY: fuzz
 fuzz: ## Search for inputs that fail, for SECONDS=600, with every fuzz target
 	@scripts/setup.sh build fuzz
-	@$(call build,fuzz,fuzz_cm fuzz_transport fuzz_cm_engine fuzz_roce_engine fuzz_rsocket)
+	@$(call build,fuzz,fuzz_targets)
 	@scripts/fuzz.sh $(SECONDS)
 
 .PHONY: bench

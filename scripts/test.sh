@@ -38,6 +38,12 @@ sanitizers() {
   step "Clang, thread sanitizer: tests" check tsan
 }
 
+# Long enough to meet a mistake that is easy to meet; `make fuzz` searches on.
+fuzzing() {
+  step "Clang, fuzzing: build" build fuzz --target fuzz_targets
+  step "Clang, fuzzing: $1 seconds" scripts/fuzz.sh "$1"
+}
+
 case $suite in
   sanitizers)
     sanitizers
@@ -50,6 +56,7 @@ case $suite in
     step "GCC: build" build release
     step "GCC: unit tests" check release -LE "e2e|interop"
     sanitizers
+    fuzzing 20
     # Foreign programs have races of their own: one that fails is run once more, and ctest shows both runs.
     step "GCC: end-to-end tests" check release -L e2e --repeat until-pass:2
     ;;
