@@ -41,8 +41,7 @@ struct Counters {
   std::uint64_t sidr_full = 0;         // status 2: backlog or connections_max
 
   // Answered from the connection's state, or without one.
-  std::uint64_t duplicates_answered =
-      0;  // REQ, REP, DREQ or SIDR_REQ repeated by the peer, or crossing an orphan's DREQ
+  std::uint64_t duplicates_answered = 0;  // REQ, REP, DREQ or SIDR_REQ again, or a DREQ that crosses an orphan's
   std::uint64_t unknown_dreqs_answered = 0;
   std::uint64_t class_port_info_answered = 0;
 
