@@ -230,7 +230,7 @@ TEST_F(InterfaceTest, AnEventOfTheProgramsOwnComesBehindThoseThatWait) {
   rdma_ack_cm_event(event);
   ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
   EXPECT_EQ(type_of(*event), kEventUser);
-  EXPECT_STREQ(rdma_event_str(event->event), "RDMA_CM_EVENT_USER");
+  EXPECT_STREQ(rdma::event_name(rdma::type_of(*event)), "RDMA_CM_EVENT_USER");
   EXPECT_EQ(event->id, id);
   EXPECT_EQ(event->status, -7);
   std::uint64_t argument = 0;
