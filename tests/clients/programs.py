@@ -213,13 +213,7 @@ for kind in PATHS:
             if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):
                 CASES[f"{name}.{kind}.{user}"] = case
 
-
-def mckey_sanitized(lab: Lab):
-    mckey(lab, lab.path("veth4"), "-C", "4", "-S", "1000")
-
-
 # Multicast is IPv4's with RoCEv2. Each run of mckey sleeps for five seconds.
-mckey_sanitized.sanitized = True
-CASES["mckey.small"] = mckey_sanitized
-CASES["mckey.veth4.root"] = on_path(mckey_many, "veth4", "root")
-CASES["mckey.loopback4.user"] = on_path(mckey_many, "loopback4", "user")
+for kind, user in (("veth4", "root"), ("loopback4", "user")):
+    CASES[f"mckey.{kind}.{user}"] = on_path(mckey_many, kind, user)
+CASES["mckey.veth4.root"].sanitized = True
