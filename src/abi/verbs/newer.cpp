@@ -2,7 +2,7 @@
 // refuse. Debian's headers do not declare them, so their arguments stay what registers make of them.
 #include <cerrno>
 
-// NOLINTBEGIN(bugprone-reserved-identifier)
+// NOLINTBEGIN(bugprone-reserved-identifier,bugprone-macro-parentheses)
 #define UCM_REFUSE_WITH_ERROR(name) \
   int name() { return EOPNOTSUPP; }
 #define UCM_REFUSE_WITH_NULL(name) \
@@ -45,4 +45,4 @@ UCM_REFUSE_WITH_ERROR(ibv_set_comp_cntr)
 UCM_REFUSE_WITH_ERROR(ibv_set_err_comp_cntr)
 
 }  // extern "C"
-// NOLINTEND(bugprone-reserved-identifier)
+// NOLINTEND(bugprone-reserved-identifier,bugprone-macro-parentheses)
