@@ -6,11 +6,10 @@
 
 #include "rdma/convert.h"
 #include "rdma/id.h"
+#include "wire/headers.h"
 
 namespace ucm::rdma {
 namespace {
-
-constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;  // IBTA 10.5.2.2: the destination of every multicast message
 
 bool same_address(const ipc::SocketAddress& a, const ipc::SocketAddress& b) {
   return a.family == b.family && a.address == b.address;
@@ -69,7 +68,7 @@ bool Id::process_multicast(const ipc::CmEvent& cause, Event& told) {
   bool usable = index.has_value();
   if (usable) facts.sgid_index = *index;
   ipc::CmConnParam address;
-  address.qp_num = kMulticastQpn;
+  address.qp_num = wire::kMulticastQpn;
   address.qkey = RDMA_UDP_QKEY;
   told.set_datagram(address, address_of_peer(facts));
   told.param.ud.private_data = membership->context;  // librdmacm: same
