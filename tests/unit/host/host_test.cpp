@@ -54,18 +54,25 @@ class HostInItsOwnNetwork : public testing::Test {
                     .neighbor_changed = [this](std::uint32_t, const wire::IpAddress& a) { neighbors_.push_back(a); }});
   }
 
-  // What the kernel has to tell of links and IPv4 addresses is in the socket when the command returns.
+  // What the kernel has to tell of IPv4 addresses and of links set down or deleted is in the socket when the command
+  // returns.
   void ip(const std::string& arguments) {
     ASSERT_EQ(std::system(("ip " + arguments).c_str()), 0) << "ip " << arguments;
     host_->on_readable();
   }
-  // Of IPv6 addresses it tells from a work queue, later.
+  // Of IPv6 addresses and of a carrier that has come it tells from a work queue, later.
   void await(const std::function<bool()>& condition) {
     while (!condition()) {
       pollfd news{.fd = host_->wait_fd(), .events = POLLIN, .revents = 0};
       ASSERT_EQ(poll(&news, 1, kPatienceMs), 1) << "the kernel has nothing more to tell";
       host_->on_readable();
     }
+  }
+  void await_running() {
+    await([&] {
+      const Device* found = host_->find_device(link_.ifindex);
+      return found != nullptr && found->running;
+    });
   }
   // A link to nobody: its far end is up, has no address and answers nothing.
   void add_link() {
@@ -129,7 +136,7 @@ TEST_F(HostInItsOwnNetwork, ANewInterfaceAppearsWithItsAddressesLinkLocalFirst) 
 TEST_F(HostInItsOwnNetwork, ALinkThatGoesDownStaysADeviceUntilItIsRemoved) {
   add_link();
   if (IsSkipped()) return;
-  EXPECT_TRUE(link_.running);
+  await_running();
   ip("link set ucmtest0 down");
   const Device* found = host_->find_device_of(ipv4(10, 1, 0, 1), 0);
   ASSERT_NE(found, nullptr);
@@ -137,7 +144,7 @@ TEST_F(HostInItsOwnNetwork, ALinkThatGoesDownStaysADeviceUntilItIsRemoved) {
   EXPECT_EQ(host_->find_route({.destination = ipv4(10, 1, 0, 9)}).error().code, ENETUNREACH);
   EXPECT_EQ(host_->find_device_of(ipv6(0xfd01, 1), 0), nullptr);
   ip("link set ucmtest0 up");
-  EXPECT_TRUE(host_->find_device(link_.ifindex)->running);
+  await_running();
   ip("link delete ucmtest0");
   EXPECT_EQ(host_->find_device(link_.ifindex), nullptr);
 }
