@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "base/ring_queue.h"
@@ -9,6 +10,8 @@
 #include "roce/engine.h"
 #include "roce/limits.h"
 #include "roce/memory.h"
+#include "roce/receive_queue.h"
+#include "wire/headers.h"
 
 namespace ucm::roce {
 
@@ -24,6 +27,7 @@ struct Acknowledgement {
 // An acknowledgement whose QP is gone. The peer's work request had succeeded, so it deserves to learn of it.
 struct Farewell {
   AddressVector address;
+  wire::Service service{};
   Qpn destination = 0;
   Acknowledgement acknowledgement;
 };
@@ -46,6 +50,7 @@ struct Core {
   EventQueue events;
   RingQueue<Farewell> farewells;
   Counters counters;
+  std::unordered_map<std::uint32_t, SharedReceiveQueue*> xrc_srqs;  // by number
 };
 
 }  // namespace ucm::roce

@@ -118,18 +118,19 @@ void Datagrams::on_packet(const wire::DatagramInfo& info, const Packet& packet) 
     return;
   }
   const std::size_t size = kGrhSize + packet.payload.size();
-  const Receive* next = qp_.oldest_receive();
+  const ReceiveTarget target = qp_.own_target();
+  const Receive* next = qp_.oldest_receive(target);
   if (next == nullptr || capacity_of(*next) < size) {
     ++core_.counters.no_receive;
     return;
   }
-  qp_.take_receive(receive_);
-  const PdId pd = qp_.params().pd;
+  qp_.take_receive(target, receive_);
   const GrhArea area = make_grh_area(info, udp_payload_size(packet));
-  const bool stored = core_.memory.scatter(pd, receive_.sges, 0, area) == ScatterResult::kDone &&
-                      core_.memory.scatter(pd, receive_.sges, kGrhSize, packet.payload) == ScatterResult::kDone;
+  const bool stored = core_.memory.scatter(target.pd, receive_.sges, 0, area) == ScatterResult::kDone &&
+                      core_.memory.scatter(target.pd, receive_.sges, kGrhSize, packet.payload) == ScatterResult::kDone;
   const bool immediate = (packet.traits.headers & kHasImmediate) != 0;
-  qp_.complete_receive({.wr_id = receive_.wr_id,
+  qp_.complete_receive(target,
+                       {.wr_id = receive_.wr_id,
                         .status = stored ? CompletionStatus::kSuccess : CompletionStatus::kLocalProtection,
                         .opcode = CompletionOpcode::kRecv,
                         .byte_count = static_cast<std::uint32_t>(size),

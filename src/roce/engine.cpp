@@ -25,6 +25,10 @@ struct ProtectionDomain {
   std::uint32_t users = 0;  // regions, queues, address handles
 };
 
+struct XrcDomain {
+  std::uint32_t users = 0;  // SRQs and receiving QPs
+};
+
 struct AddressHandle {
   PdId pd{};
   AddressVector address;
@@ -49,7 +53,10 @@ struct Engine::State {
   QueuePair* find_qp(Qpn qpn) const;
   void add_qp(Qpn qpn, std::unique_ptr<QueuePair> qp);
   void remove_qp(Qpn qpn);
+  Result<QueuePair::Queues> find_queues(const QpParams& params) const;
   void count_users(const QpParams& params, std::uint32_t change);
+  void count_users(const SrqParams& params, std::uint32_t change);
+  std::uint32_t make_srq_number();
   // After anything was done to the QP in `slot`: its place in the schedule and among the deadlines.
   void settle(std::uint32_t slot);
   void settle_qp(Qpn qpn) { settle(slot_of_qpn.at(qpn)); }
@@ -62,6 +69,8 @@ struct Engine::State {
   ObjectTable<CqId, CompletionQueue> cqs;
   ObjectTable<SrqId, SharedReceiveQueue> srqs;
   ObjectTable<AhId, AddressHandle> ahs;
+  ObjectTable<XrcdId, XrcDomain> xrcds;
+  std::uint32_t last_srq_number = 0;
 
   struct QpSlot {
     std::unique_ptr<QueuePair> qp;
@@ -101,10 +110,49 @@ void Engine::State::remove_qp(Qpn qpn) {
 }
 
 void Engine::State::count_users(const QpParams& params, std::uint32_t change) {
+  if (params.type == QpType::kXrcRecv) {
+    xrcds.find(params.xrcd)->users += change;
+    return;
+  }
   pds.find(params.pd)->users += change;
   cqs.find(params.send_cq)->users += change;
+  if (params.type == QpType::kXrcSend) return;
   cqs.find(params.recv_cq)->users += change;
   if (params.srq) srqs.find(*params.srq)->users += change;
+}
+
+void Engine::State::count_users(const SrqParams& params, std::uint32_t change) {
+  pds.find(params.pd)->users += change;
+  if (!params.xrc) return;
+  xrcds.find(params.xrc->xrcd)->users += change;
+  cqs.find(params.xrc->cq)->users += change;
+}
+
+// The queues that a QP of this type has.
+Result<QueuePair::Queues> Engine::State::find_queues(const QpParams& params) const {
+  QueuePair::Queues queues;
+  if (params.type == QpType::kXrcRecv) {
+    if (xrcds.find(params.xrcd) == nullptr) return fail(EINVAL, "no such XRC domain");
+    return queues;
+  }
+  if (pds.find(params.pd) == nullptr) return fail(EINVAL, "no such protection domain");
+  queues.send_cq = cqs.find(params.send_cq);
+  if (queues.send_cq == nullptr) return fail(EINVAL, "no such completion queue");
+  if (params.type == QpType::kXrcSend) return queues;
+  queues.recv_cq = cqs.find(params.recv_cq);
+  if (queues.recv_cq == nullptr) return fail(EINVAL, "no such completion queue");
+  if (!params.srq) return queues;
+  queues.srq = srqs.find(*params.srq);
+  if (queues.srq == nullptr || queues.srq->params.xrc) return fail(EINVAL, "no such shared receive queue");
+  return queues;
+}
+
+// Numbers go round, so that one is not used again while a peer may still name it.
+std::uint32_t Engine::State::make_srq_number() {
+  do {
+    last_srq_number = last_srq_number % wire::kMask24 + 1;
+  } while (core.xrc_srqs.contains(last_srq_number));
+  return last_srq_number;
 }
 
 void Engine::State::settle(std::uint32_t slot) {
@@ -249,23 +297,53 @@ void Engine::request_notify(CqId cq, NotifyKind kind) {
 // ------------------------------------------------------------------------------------------------ shared receive
 // queues
 
-Result<SrqId> Engine::create_srq(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max, std::uint64_t user) {
-  ProtectionDomain* domain = state_->pds.find(pd);
-  if (domain == nullptr) return fail(EINVAL, "no such protection domain");
-  if (wr_max == 0 || wr_max > kWorkRequestsMax) return fail(EINVAL, "shared receive queue length out of range");
-  if (sge_max > kSgeMax) return fail(EINVAL, "too many scatter elements");
+Result<XrcdId> Engine::alloc_xrcd() {
+  if (state_->xrcds.full()) return fail(ENOMEM, "too many XRC domains");
+  return state_->xrcds.add(std::make_unique<XrcDomain>());
+}
+
+Result<void> Engine::dealloc_xrcd(XrcdId xrcd) {
+  const XrcDomain* domain = state_->xrcds.find(xrcd);
+  if (domain == nullptr) return fail(EINVAL, "no such XRC domain");
+  if (domain->users != 0) return fail(EBUSY, "the XRC domain is in use");
+  state_->xrcds.remove(xrcd);
+  return {};
+}
+
+Result<SrqId> Engine::create_srq(const SrqParams& params) {
+  if (state_->pds.find(params.pd) == nullptr) return fail(EINVAL, "no such protection domain");
+  if (params.wr_max == 0 || params.wr_max > kWorkRequestsMax) {
+    return fail(EINVAL, "shared receive queue length out of range");
+  }
+  if (params.sge_max > kSgeMax) return fail(EINVAL, "too many scatter elements");
+  if (params.xrc && state_->xrcds.find(params.xrc->xrcd) == nullptr) return fail(EINVAL, "no such XRC domain");
+  if (params.xrc && state_->cqs.find(params.xrc->cq) == nullptr) return fail(EINVAL, "no such completion queue");
   if (state_->srqs.full()) return fail(ENOMEM, "too many shared receive queues");
-  ++domain->users;
-  return state_->srqs.add(std::make_unique<SharedReceiveQueue>(pd, wr_max, sge_max, user));
+  state_->count_users(params, 1);
+  auto srq = std::make_unique<SharedReceiveQueue>(params);
+  if (params.xrc) {
+    srq->cq = state_->cqs.find(params.xrc->cq);
+    srq->number = state_->make_srq_number();
+    state_->core.xrc_srqs.emplace(srq->number, srq.get());
+  }
+  return state_->srqs.add(std::move(srq));
+}
+
+Result<std::uint32_t> Engine::srq_number(SrqId srq) const {
+  const SharedReceiveQueue* queue = state_->srqs.find(srq);
+  if (queue == nullptr || !queue->params.xrc) return fail(EINVAL, "no such shared receive queue of XRC");
+  return queue->number;
 }
 
 Result<void> Engine::destroy_srq(SrqId srq) {
   const SharedReceiveQueue* queue = state_->srqs.find(srq);
   if (queue == nullptr) return fail(EINVAL, "no such shared receive queue");
   if (queue->users != 0) return fail(EBUSY, "the shared receive queue is in use");
-  state_->core.events.remove_if(
-      [user = queue->user](const Event& event) { return event.user == user && event.type == EventType::kSrqLimit; });
-  --state_->pds.find(queue->pd)->users;
+  state_->core.events.remove_if([user = queue->params.user](const Event& event) {
+    return event.user == user && event.type == EventType::kSrqLimit;
+  });
+  if (queue->params.xrc) state_->core.xrc_srqs.erase(queue->number);
+  state_->count_users(queue->params, UINT32_MAX);
   state_->srqs.remove(srq);
   return {};
 }
@@ -309,21 +387,15 @@ void Engine::destroy_ah(AhId ah) {
 // ------------------------------------------------------------------------------------------------ queue pairs
 
 Result<void> Engine::create_qp(QpParams& params) {
-  CompletionQueue* send_cq = state_->cqs.find(params.send_cq);
-  CompletionQueue* recv_cq = state_->cqs.find(params.recv_cq);
-  SharedReceiveQueue* srq = params.srq ? state_->srqs.find(*params.srq) : nullptr;
-  if (state_->pds.find(params.pd) == nullptr) return fail(EINVAL, "no such protection domain");
-  if (send_cq == nullptr || recv_cq == nullptr) return fail(EINVAL, "no such completion queue");
-  if (params.srq && srq == nullptr) return fail(EINVAL, "no such shared receive queue");
+  const Result<QueuePair::Queues> queues = state_->find_queues(params);
+  if (!queues) return tl::unexpected(queues.error());
   if (params.qpn > wire::kMask24 || state_->find_qp(params.qpn) != nullptr) {
     return fail(EINVAL, "the queue pair number is out of range or in use");
   }
   if (Result<void> valid = check_capacity(params.capacity); !valid) return valid;
   if (state_->slot_of_qpn.size() >= kObjectsMax) return fail(ENOMEM, "too many queue pairs");
   state_->count_users(params, 1);
-  state_->add_qp(params.qpn,
-                 std::make_unique<QueuePair>(state_->core, params,
-                                             QueuePair::Queues{.send_cq = *send_cq, .recv_cq = *recv_cq, .srq = srq}));
+  state_->add_qp(params.qpn, std::make_unique<QueuePair>(state_->core, params, *queues));
   return {};
 }
 

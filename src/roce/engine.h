@@ -1,5 +1,5 @@
 // The software RoCEv2 device of one process as an engine: protection domains, memory regions, completion queues,
-// shared receive queues, address handles and RC, UC and UD queue pairs. No I/O, clock, thread or verbs header.
+// shared receive queues, address handles and RC, UC, UD and XRC queue pairs. No I/O, clock, thread or verbs header.
 //
 // After any call that takes `now`, drain poll_packet() and poll_event() until they return nothing, and ask
 // next_deadline() again. Not thread-safe: the caller holds one lock around every call. The engine reads and writes the
@@ -28,6 +28,7 @@ enum class PdId : std::uint32_t {};
 enum class CqId : std::uint32_t {};
 enum class SrqId : std::uint32_t {};
 enum class AhId : std::uint32_t {};
+enum class XrcdId : std::uint32_t {};
 using Qpn = std::uint32_t;
 
 inline constexpr std::uint32_t kSgeMax = 32;
@@ -47,7 +48,12 @@ inline constexpr std::uint32_t kAccessRemoteAtomic = 8;
 inline constexpr std::uint32_t kAccessWindowBind = 16;
 
 enum class WindowType : std::uint8_t { kType1 = 1, kType2 = 2 };
-enum class QpType : std::uint8_t { kRc, kUc, kUd };
+// XRC has a queue pair for each direction: one sends, the other receives into whichever SRQ of its domain is named.
+enum class QpType : std::uint8_t { kRc, kUc, kUd, kXrcSend, kXrcRecv };
+constexpr bool has_send_queue(QpType type) { return type != QpType::kXrcRecv; }
+constexpr bool has_receives(QpType type) { return type != QpType::kXrcSend; }
+constexpr bool is_xrc(QpType type) { return type == QpType::kXrcSend || type == QpType::kXrcRecv; }
+
 // The order is that of ibv_qp_state.
 enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 
@@ -71,10 +77,11 @@ struct QpCapacity {
 struct QpParams {
   Qpn qpn = 0;  // from the block the node handed out; unique
   QpType type = QpType::kRc;
-  PdId pd{};
-  CqId send_cq{};
-  CqId recv_cq{};
-  std::optional<SrqId> srq{};
+  PdId pd{};                   // not of kXrcRecv: the domain is that of the SRQ a request names
+  CqId send_cq{};              // not of kXrcRecv
+  CqId recv_cq{};              // of neither XRC type
+  std::optional<SrqId> srq{};  // likewise
+  XrcdId xrcd{};               // of kXrcRecv
   QpCapacity capacity{};
   bool signal_all = false;  // sq_sig_all
   std::uint64_t user = 0;   // returned in events
@@ -170,8 +177,22 @@ struct SendRequest {
   WindowBinding binding{};        // kBindWindow
   AhId ah{};                      // UD
   Qpn remote_qpn = 0;             // UD
+  std::uint32_t remote_srq = 0;   // XRC: the number of the peer's SRQ
   std::uint32_t remote_qkey = 0;  // UD; with the top bit set the QP's own Q_Key is sent
   std::span<const Sge> sges{};
+};
+
+struct SrqParams {
+  PdId pd{};
+  std::uint32_t wr_max = 0;
+  std::uint32_t sge_max = 0;
+  // An SRQ of XRC belongs to a domain and completes what it receives itself.
+  struct Xrc {
+    XrcdId xrcd{};
+    CqId cq{};
+  };
+  std::optional<Xrc> xrc{};
+  std::uint64_t user = 0;  // returned in events
 };
 
 struct RecvRequest {
@@ -281,13 +302,19 @@ class Engine {
   Result<CqId> create_cq(std::uint32_t cqe_min, std::uint64_t user);  // capacity is at least cqe_min
   std::uint32_t cq_capacity(CqId cq) const;
   Result<void> resize_cq(CqId cq, std::uint32_t cqe_min);
-  Result<void> destroy_cq(CqId cq);  // EBUSY while a QP uses it
+  Result<void> destroy_cq(CqId cq);  // EBUSY while a QP or SRQ uses it
   // Moves up to out.size() completions out; returns how many. EINVAL after an overrun.
   Result<std::size_t> poll_cq(CqId cq, std::span<Completion> out);
   void request_notify(CqId cq, NotifyKind kind);
 
-  Result<SrqId> create_srq(PdId pd, std::uint32_t wr_max, std::uint32_t sge_max, std::uint64_t user);
-  Result<void> destroy_srq(SrqId srq);  // EBUSY while a QP uses it
+  // An XRC domain: the receiving QPs that are in it may serve the SRQs that are.
+  Result<XrcdId> alloc_xrcd();
+  Result<void> dealloc_xrcd(XrcdId xrcd);  // EBUSY while used
+
+  Result<SrqId> create_srq(const SrqParams& params);
+  Result<void> destroy_srq(SrqId srq);  // EBUSY while a QP uses it; no XRC QP does
+  // What requests of XRC call it: 24 bits, unique in this engine. EINVAL: not an SRQ of XRC.
+  Result<std::uint32_t> srq_number(SrqId srq) const;
   Result<void> set_srq_limit(SrqId srq, std::uint32_t limit);
   std::uint32_t srq_limit(SrqId srq) const;
   Result<void> post_srq_recv(TimeNs now, SrqId srq, const RecvRequest& request);  // ENOMEM when full

@@ -46,6 +46,14 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
        opcode <= static_cast<std::uint8_t>(Opcode::kRcWriteOnlyImm); ++opcode) {
     set(in_service(wire::Service::kUc, static_cast<Opcode>(opcode)), table[opcode]);
   }
+  // XRC has all of RC. Its requests say whom they are for.
+  for (auto opcode = static_cast<std::uint8_t>(Opcode::kRcSendFirst);
+       opcode <= static_cast<std::uint8_t>(Opcode::kRcSendOnlyInvalidate); ++opcode) {
+    OpcodeTraits traits = table[opcode];
+    if (traits.kind == PacketKind::kUnknown) continue;
+    if (!is_response(traits.kind)) traits.headers |= kHasXrcEth;
+    set(in_service(wire::Service::kXrc, static_cast<Opcode>(opcode)), traits);
+  }
   return table;
 }
 constexpr std::array<OpcodeTraits, 256> kTraits = make_traits();
@@ -83,6 +91,7 @@ std::optional<Packet> parse_packet(Bytes bytes) {
   if (packet.traits.kind == PacketKind::kUnknown) return std::nullopt;
   const std::uint8_t headers = packet.traits.headers;
   const bool complete = reader.take_if((headers & kHasDeth) != 0, packet.deth) &&
+                        reader.take_if((headers & kHasXrcEth) != 0, packet.xrc) &&
                         reader.take_if((headers & kHasReth) != 0, packet.reth) &&
                         reader.take_if((headers & kHasAtomicEth) != 0, packet.atomic) &&
                         reader.take_if((headers & kHasAeth) != 0, packet.aeth) &&

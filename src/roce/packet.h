@@ -13,12 +13,12 @@ namespace ucm::roce {
 
 enum class PacketKind : std::uint8_t {
   kUnknown,
-  // RC requests, of which UC has the first two
+  // requests of RC and XRC, of which UC has the first two
   kSend,
   kWrite,
   kReadRequest,
   kAtomicRequest,
-  // RC responses
+  // responses of RC and XRC
   kReadResponse,
   kAcknowledge,
   kAtomicAcknowledge,
@@ -26,7 +26,12 @@ enum class PacketKind : std::uint8_t {
   kDatagram,
 };
 
-// Extended headers an opcode carries, in the order they follow the BTH.
+constexpr bool is_response(PacketKind kind) {
+  return kind == PacketKind::kReadResponse || kind == PacketKind::kAcknowledge ||
+         kind == PacketKind::kAtomicAcknowledge;
+}
+
+// Extended headers an opcode carries. They follow the BTH in this order, with XRCETH in front.
 enum HeaderSet : std::uint8_t {
   kHasDeth = 1 << 0,
   kHasReth = 1 << 1,
@@ -35,6 +40,7 @@ enum HeaderSet : std::uint8_t {
   kHasAtomicAck = 1 << 4,
   kHasImmediate = 1 << 5,
   kHasInvalidate = 1 << 6,
+  kHasXrcEth = 1 << 7,
 };
 
 struct OpcodeTraits {
@@ -43,13 +49,14 @@ struct OpcodeTraits {
   bool last = false;   // ends a message
   std::uint8_t headers = 0;
 };
-// kUnknown for what this device does not speak (RD, XRC, reserved).
+// kUnknown for what this device does not speak (RD, reserved).
 OpcodeTraits traits_of(wire::Opcode opcode);
 
 struct Packet {
   wire::Bth bth;
   OpcodeTraits traits;
   wire::Deth deth;
+  wire::XrcEth xrc;
   wire::Reth reth;
   wire::AtomicEth atomic;
   wire::Aeth aeth;

@@ -20,8 +20,22 @@ struct Transition {
   TransitionMasks uc;
   TransitionMasks ud;
 
-  constexpr const TransitionMasks& of(QpType type) const {
-    return type == QpType::kRc ? rc : type == QpType::kUc ? uc : ud;
+  // An XRC queue pair has what of RC its direction needs.
+  constexpr TransitionMasks of(QpType type) const {
+    constexpr std::uint32_t kForReceiving = kQpMaxDestRdAtomic | kQpMinRnrTimer;
+    constexpr std::uint32_t kForSending = kQpRetryCount | kQpRnrRetry | kQpMaxRdAtomic;
+    switch (type) {
+      case QpType::kUc:
+        return uc;
+      case QpType::kUd:
+        return ud;
+      case QpType::kXrcSend:
+        return {.required = rc.required & ~kForReceiving, .optional = rc.optional & ~kForReceiving};
+      case QpType::kXrcRecv:
+        return {.required = rc.required & ~kForSending, .optional = rc.optional & ~kForSending};
+      default:
+        return rc;
+    }
   }
 };
 
@@ -68,7 +82,7 @@ constexpr bool transition_is_legal(QpType type, QpState from, QpState to, std::u
   if (to == QpState::kReset || to == QpState::kErr) return mask == 0;
   for (const Transition& transition : kTransitions) {
     if (transition.from != from || transition.to != to) continue;
-    const TransitionMasks& masks = transition.of(type);
+    const TransitionMasks masks = transition.of(type);
     return (mask & masks.required) == masks.required && (mask & ~(masks.required | masks.optional)) == 0;
   }
   return false;

@@ -32,11 +32,6 @@ constexpr CompletionOpcode completion_opcode(SendOpcode opcode) {
   }
 }
 
-bool is_response(PacketKind kind) {
-  return kind == PacketKind::kReadResponse || kind == PacketKind::kAcknowledge ||
-         kind == PacketKind::kAtomicAcknowledge;
-}
-
 bool receives(QpState state) { return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd; }
 bool sends(QpState state) { return state == QpState::kRts || state == QpState::kSqd; }
 
@@ -45,9 +40,7 @@ bool sends(QpState state) { return state == QpState::kRts || state == QpState::k
 QueuePair::QueuePair(Core& core, const QpParams& params, const Queues& queues)
     : core_(core),
       params_(params),
-      send_cq_(queues.send_cq),
-      recv_cq_(queues.recv_cq),
-      srq_(queues.srq),
+      queues_(queues),
       send_queue_(params.capacity),
       receive_queue_(params.capacity.recv_wr_max, params.capacity.recv_sge_max),
       requester_(core, *this),
@@ -68,6 +61,9 @@ wire::Service QueuePair::service() const {
       return wire::Service::kUc;
     case QpType::kUd:
       return wire::Service::kUd;
+    case QpType::kXrcSend:
+    case QpType::kXrcRecv:
+      return wire::Service::kXrc;
     default:
       return wire::Service::kRc;
   }
@@ -147,8 +143,9 @@ void QueuePair::reset() {
   send_queue_.sends().clear();
   receive_queue_.clear();
   requester_.reset();
-  send_cq_.remove_completions_of(params_.qpn);
-  recv_cq_.remove_completions_of(params_.qpn);
+  // An SRQ of XRC keeps its completions: they say which of its receives are used up.
+  if (queues_.send_cq != nullptr) queues_.send_cq->remove_completions_of(params_.qpn);
+  if (queues_.recv_cq != nullptr) queues_.recv_cq->remove_completions_of(params_.qpn);
   lost_completion_ = false;
   attributes_ = initial_attributes();
 }
@@ -161,7 +158,7 @@ void QueuePair::enter_error() {
   requester_.stop();
   flush_sends(send_queue_.sends().end_index(), CompletionStatus::kFlushed);
   flush_receives();
-  if (srq_ != nullptr) core_.raise(EventType::kQpLastWqe, params_.user);
+  if (queues_.srq != nullptr) core_.raise(EventType::kQpLastWqe, params_.user);
 }
 
 void QueuePair::fail_with(EventType type) {
@@ -174,6 +171,7 @@ void QueuePair::fail_with(EventType type) {
 
 Result<void> QueuePair::post_send(const SendRequest& request, const AddressVector* destination) {
   const bool datagram = params_.type == QpType::kUd;
+  if (!has_send_queue(params_.type)) return fail(EINVAL, "the queue pair only receives");
   if (!sends(state()) && state() != QpState::kErr && state() != QpState::kSqe) {
     return fail(EINVAL, "the queue pair is not ready to send");
   }
@@ -191,23 +189,34 @@ Result<void> QueuePair::post_send(const SendRequest& request, const AddressVecto
 }
 
 Result<void> QueuePair::post_recv(const RecvRequest& request) {
-  if (srq_ != nullptr) return fail(EINVAL, "the queue pair receives through its shared receive queue");
+  if (queues_.srq != nullptr || is_xrc(params_.type)) {
+    return fail(EINVAL, "the queue pair has no receive queue of its own");
+  }
   if (state() == QpState::kReset) return fail(EINVAL, "the queue pair is not initialised");
   if (Result<void> posted = receive_queue_.post(request); !posted) return posted;
   if (state() == QpState::kErr) flush_receives();
   return {};
 }
 
-const Receive* QueuePair::oldest_receive() const {
-  return srq_ != nullptr ? srq_->queue.oldest() : receive_queue_.oldest();
+std::optional<ReceiveTarget> QueuePair::target_of(std::uint32_t srq_number) const {
+  if (params_.type != QpType::kXrcRecv)
+    return ReceiveTarget{.pd = params_.pd, .srq = queues_.srq, .cq = queues_.recv_cq};
+  const auto found = core_.xrc_srqs.find(srq_number);
+  if (found == core_.xrc_srqs.end() || found->second->params.xrc->xrcd != params_.xrcd) return std::nullopt;
+  return ReceiveTarget{.pd = found->second->params.pd, .srq = found->second, .cq = found->second->cq};
 }
 
-bool QueuePair::take_receive(Receive& receive) {
-  if (srq_ == nullptr) return receive_queue_.take(receive);
-  if (!srq_->queue.take(receive)) return false;
-  if (srq_->queue.size() < srq_->limit) {
-    srq_->limit = 0;
-    core_.raise(EventType::kSrqLimit, srq_->user);
+const Receive* QueuePair::oldest_receive(const ReceiveTarget& target) const {
+  return target.srq != nullptr ? target.srq->queue.oldest() : receive_queue_.oldest();
+}
+
+bool QueuePair::take_receive(const ReceiveTarget& target, Receive& receive) {
+  if (target.srq == nullptr) return receive_queue_.take(receive);
+  SharedReceiveQueue& srq = *target.srq;
+  if (!srq.queue.take(receive)) return false;
+  if (srq.queue.size() < srq.limit) {
+    srq.limit = 0;
+    core_.raise(EventType::kSrqLimit, srq.params.user);
   }
   return true;
 }
@@ -222,15 +231,15 @@ void QueuePair::complete_send(CompletionStatus status) {
                                 .byte_count = send.length,
                                 .qpn = params_.qpn,
                                 .qp_user = params_.user};
-    if (!send_cq_.push(completion, false, core_.events)) lost_completion_ = true;
+    if (!queues_.send_cq->push(completion, false, core_.events)) lost_completion_ = true;
   }
   queue.pop_front();
 }
 
-void QueuePair::complete_receive(Completion completion, bool solicited) {
+void QueuePair::complete_receive(const ReceiveTarget& target, Completion completion, bool solicited) {
   completion.qpn = params_.qpn;
   completion.qp_user = params_.user;
-  if (!recv_cq_.push(completion, solicited, core_.events)) lost_completion_ = true;
+  if (!target.cq->push(completion, solicited, core_.events)) lost_completion_ = true;
 }
 
 void QueuePair::flush_sends(std::uint64_t failed, CompletionStatus status) {
@@ -242,7 +251,8 @@ void QueuePair::flush_receives() {
   responder_.flush();
   Receive receive;
   while (receive_queue_.take(receive)) {
-    complete_receive({.wr_id = receive.wr_id, .status = CompletionStatus::kFlushed, .opcode = CompletionOpcode::kRecv},
+    complete_receive(own_target(),
+                     {.wr_id = receive.wr_id, .status = CompletionStatus::kFlushed, .opcode = CompletionOpcode::kRecv},
                      false);
   }
 }
@@ -257,7 +267,8 @@ bool QueuePair::accepts_from(const wire::DatagramInfo& info) const {
 
 void QueuePair::on_packet(TimeNs now, const wire::DatagramInfo& info, const Packet& packet) {
   const PacketKind kind = packet.traits.kind;
-  if (wire::service_of(packet.bth.opcode) != service()) {
+  const bool serves = is_response(kind) ? has_send_queue(params_.type) : has_receives(params_.type);
+  if (wire::service_of(packet.bth.opcode) != service() || !serves) {
     ++core_.counters.unknown_qp;
     return;
   }

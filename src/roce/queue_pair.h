@@ -1,8 +1,9 @@
-// One queue pair: its state machine, its queues, and what sends and receives for it. Requester and Responder (RC, UC)
-// and Datagrams (UD) do the work; this class is what they share.
+// One queue pair: its state machine, its queues, and what sends and receives for it. Requester and Responder (RC,
+// UC, XRC) and Datagrams (UD) do the work; this class is what they share.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "roce/completion_queue.h"
 #include "roce/core.h"
@@ -18,10 +19,11 @@ namespace ucm::roce {
 
 class QueuePair {
  public:
+  // Null is what the type has not, and an SRQ where none was wanted.
   struct Queues {
-    CompletionQueue& send_cq;
-    CompletionQueue& recv_cq;
-    SharedReceiveQueue* srq;  // may be null
+    CompletionQueue* send_cq = nullptr;
+    CompletionQueue* recv_cq = nullptr;
+    SharedReceiveQueue* srq = nullptr;
   };
   QueuePair(Core& core, const QpParams& params, const Queues& queues);
   QueuePair(const QueuePair&) = delete;
@@ -52,20 +54,23 @@ class QueuePair {
   const QpAttributes& attributes() const { return attributes_; }
   QpState state() const { return attributes_.state; }
   // Whether the peer acknowledges.
-  bool reliable() const { return params_.type == QpType::kRc; }
+  bool reliable() const { return params_.type == QpType::kRc || is_xrc(params_.type); }
   wire::Service service() const;
   std::uint32_t mtu() const { return 128u << attributes_.path_mtu; }
   SendQueue& send_queue() { return send_queue_; }
   const SendQueue& send_queue() const { return send_queue_; }
 
-  // The next posted receive, of the SRQ if there is one; nullptr when there is none.
-  const Receive* oldest_receive() const;
-  // Takes the next posted receive, from the SRQ if there is one (whose limit event it may raise).
-  bool take_receive(Receive& receive);
+  ReceiveTarget own_target() const { return {.pd = params_.pd, .srq = queues_.srq, .cq = queues_.recv_cq}; }
+  // The QP's own, or of XRC that of the SRQ with this number; nullopt when the QP's domain has no such SRQ.
+  std::optional<ReceiveTarget> target_of(std::uint32_t srq_number) const;
+  // The next posted receive; nullptr when there is none.
+  const Receive* oldest_receive(const ReceiveTarget& target) const;
+  // Takes the next posted receive. May raise the limit event of an SRQ.
+  bool take_receive(const ReceiveTarget& target, Receive& receive);
   // Completes the oldest send and removes it. A success is reported only when it was asked for.
   void complete_send(CompletionStatus status);
   // Fills in what is the same for every completion of this QP.
-  void complete_receive(Completion completion, bool solicited);
+  void complete_receive(const ReceiveTarget& target, Completion completion, bool solicited);
   // Completes every posted send in order: `failed` (an absolute index) with `status`, the others as flushed.
   void flush_sends(std::uint64_t failed, CompletionStatus status);
   // To ERR: flushes both queues in order. The queues' own errors have been completed before.
@@ -85,9 +90,7 @@ class QueuePair {
   Core& core_;
   QpParams params_;
   QpAttributes attributes_;
-  CompletionQueue& send_cq_;
-  CompletionQueue& recv_cq_;
-  SharedReceiveQueue* srq_;
+  Queues queues_;
   SendQueue send_queue_;
   ReceiveQueue receive_queue_;
   Requester requester_;

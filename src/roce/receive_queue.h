@@ -36,15 +36,25 @@ class ReceiveQueue {
   std::uint32_t sge_max_;
 };
 
-struct SharedReceiveQueue {
-  SharedReceiveQueue(PdId domain, std::uint32_t wr_max, std::uint32_t sge_max, std::uint64_t owner)
-      : pd(domain), queue(wr_max, sge_max), user(owner) {}
+class CompletionQueue;
 
-  PdId pd;
+struct SharedReceiveQueue {
+  explicit SharedReceiveQueue(const SrqParams& srq_params)
+      : params(srq_params), queue(srq_params.wr_max, srq_params.sge_max) {}
+
+  SrqParams params;
   ReceiveQueue queue;
-  std::uint64_t user;
-  std::uint32_t limit = 0;  // an event is due when fewer receives than this are left; 0 = off
-  std::uint32_t users = 0;  // QPs attached
+  std::uint32_t number = 0;       // XRC
+  CompletionQueue* cq = nullptr;  // XRC
+  std::uint32_t limit = 0;        // an event is due when fewer receives than this are left; 0 = off
+  std::uint32_t users = 0;        // QPs attached
+};
+
+// Whose receives a request of the peer takes, where they complete, and whose memory it may use.
+struct ReceiveTarget {
+  PdId pd{};
+  SharedReceiveQueue* srq = nullptr;  // null: the QP's own receives
+  CompletionQueue* cq = nullptr;
 };
 
 }  // namespace ucm::roce

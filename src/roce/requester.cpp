@@ -183,6 +183,14 @@ std::size_t Requester::build_packet(TimeNs now, MutableBytes out) {
   return 0;
 }
 
+// What every request begins with; `bth` has an opcode of RC.
+void Requester::begin_request(PacketWriter& writer, const wire::Bth& bth, const Send& send) const {
+  wire::Bth own = bth;
+  own.opcode = wire::in_service(qp_.service(), bth.opcode);
+  writer.add(own);
+  if (qp_.service() == wire::Service::kXrc) writer.add(wire::XrcEth{.srq_number = send.remote_srq});
+}
+
 // READ and atomics: one packet, answered with data.
 std::size_t Requester::build_request(Send& send, MutableBytes out) {
   PacketWriter writer(out);
@@ -191,14 +199,14 @@ std::size_t Requester::build_request(Send& send, MutableBytes out) {
   if (is_read(send)) {
     const std::uint32_t offset = cursor_packet_ * qp_.mtu();
     bth.opcode = wire::Opcode::kRcReadRequest;
-    writer.add(bth);
+    begin_request(writer, bth, send);
     writer.add(wire::Reth{.virtual_address = send.remote_address + offset,
                           .rkey = send.rkey,
                           .dma_length = std::min(send.length - offset, packets * qp_.mtu())});
   } else {
     const bool swaps = send.opcode == SendOpcode::kCompareSwap;
     bth.opcode = swaps ? wire::Opcode::kRcCompareSwap : wire::Opcode::kRcFetchAdd;
-    writer.add(bth);
+    begin_request(writer, bth, send);
     writer.add(wire::AtomicEth{.virtual_address = send.remote_address,
                                .rkey = send.rkey,
                                .swap_or_add = swaps ? send.swap : send.compare_or_add,
@@ -223,12 +231,14 @@ std::size_t Requester::build_data(Send& send, bool asks, MutableBytes out) {
   const DataOpcodes opcodes = opcodes_of(send.opcode);
   PacketWriter writer(out);
   const wire::Opcode opcode = first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle);
-  writer.add(wire::Bth{.opcode = wire::in_service(qp_.service(), opcode),
-                       .solicited_event = last && send.solicited,
-                       .pad_count = pad_of(size),
-                       .destination_qpn = qp_.attributes().dest_qpn,
-                       .ack_request = asks,
-                       .psn = cursor_psn_});
+  begin_request(writer,
+                {.opcode = opcode,
+                 .solicited_event = last && send.solicited,
+                 .pad_count = pad_of(size),
+                 .destination_qpn = qp_.attributes().dest_qpn,
+                 .ack_request = asks,
+                 .psn = cursor_psn_},
+                send);
   if (first && is_write(send.opcode)) {
     writer.add(wire::Reth{.virtual_address = send.remote_address, .rkey = send.rkey, .dma_length = send.length});
   }

@@ -43,6 +43,7 @@ class Requester {
   std::uint32_t packets_in_flight() const;
   std::uint32_t read_packets(const Send& send) const;
   void start_send(Send& send);
+  void begin_request(PacketWriter& writer, const wire::Bth& bth, const Send& send) const;
   void finish_local(Send& send);
   bool check_memory(Send& send);
   std::size_t build_request(Send& send, MutableBytes out);

@@ -18,17 +18,18 @@ constexpr std::uint64_t kAtomicSize = 8;
 // Performs a CMP_SWAP or FETCH_ADD on an aligned word; returns what was there.
 std::uint64_t perform_atomic(const Packet& packet, std::uint64_t& target) {
   std::atomic_ref<std::uint64_t> word(target);
-  if (packet.bth.opcode == wire::Opcode::kRcFetchAdd) return word.fetch_add(packet.atomic.swap_or_add);
+  if (wire::as_rc(packet.bth.opcode) == wire::Opcode::kRcFetchAdd) return word.fetch_add(packet.atomic.swap_or_add);
   std::uint64_t original = packet.atomic.compare;
   word.compare_exchange_strong(original, packet.atomic.swap_or_add);
   return original;
 }
 
-std::size_t build_acknowledgement(const Acknowledgement& acknowledgement, Qpn destination, MutableBytes out) {
+std::size_t build_acknowledgement(const Acknowledgement& acknowledgement, wire::Service service, Qpn destination,
+                                  MutableBytes out) {
   PacketWriter writer(out);
-  writer.add(wire::Bth{.opcode = acknowledgement.atomic ? wire::Opcode::kRcAtomicAck : wire::Opcode::kRcAck,
-                       .destination_qpn = destination,
-                       .psn = acknowledgement.psn});
+  const wire::Opcode opcode = acknowledgement.atomic ? wire::Opcode::kRcAtomicAck : wire::Opcode::kRcAck;
+  writer.add(wire::Bth{
+      .opcode = wire::in_service(service, opcode), .destination_qpn = destination, .psn = acknowledgement.psn});
   writer.add(wire::Aeth{.syndrome = acknowledgement.syndrome, .msn = acknowledgement.msn});
   if (acknowledgement.atomic) writer.add(wire::AtomicAckEth{.original = acknowledgement.original});
   return writer.size();
@@ -37,7 +38,7 @@ std::size_t build_acknowledgement(const Acknowledgement& acknowledgement, Qpn de
 }  // namespace
 
 std::size_t build_farewell(const Farewell& farewell, MutableBytes out) {
-  return build_acknowledgement(farewell.acknowledgement, farewell.destination, out);
+  return build_acknowledgement(farewell.acknowledgement, farewell.service, farewell.destination, out);
 }
 
 void Responder::start(std::uint32_t rq_psn) {
@@ -145,7 +146,8 @@ void Responder::on_duplicate(const Packet& packet) {
 void Responder::repeat_read(const Packet& packet) {
   const std::uint32_t psn = packet.bth.psn;
   const std::int32_t behind = psn_distance(psn, expected_psn_);
-  if (check_read(packet) != Verdict::kAccepted ||
+  const auto target = qp_.target_of(packet.xrc.srq_number);
+  if (!target || check_read(packet, target->pd) != Verdict::kAccepted ||
       packets_of(packet.reth.dma_length) > static_cast<std::uint32_t>(behind)) {
     return;
   }
@@ -175,15 +177,19 @@ void Responder::repeat_atomic(std::uint32_t psn) {
 }
 
 Responder::Verdict Responder::execute(const Packet& packet) {
+  const auto target = qp_.target_of(packet.xrc.srq_number);
+  if (!target) return Verdict::kAccessViolation;  // Linux: a violation of the XRC domain is an access error
+  if (message_ != Message::kNone && packet.xrc.srq_number != srq_number_) return Verdict::kInvalidRequest;
+  srq_number_ = packet.xrc.srq_number;
   switch (packet.traits.kind) {
     case PacketKind::kSend:
-      return execute_send(packet);
+      return execute_send(packet, *target);
     case PacketKind::kWrite:
-      return execute_write(packet);
+      return execute_write(packet, *target);
     case PacketKind::kReadRequest:
-      return execute_read(packet);
+      return execute_read(packet, target->pd);
     default:
-      return execute_atomic(packet);
+      return execute_atomic(packet, target->pd);
   }
 }
 
@@ -196,15 +202,15 @@ bool Responder::fits_message(const Packet& packet, Message message) const {
   return size <= qp_.mtu() && (traits.first || size != 0);
 }
 
-bool Responder::begin_receive() {
+bool Responder::begin_receive(const ReceiveTarget& target) {
   if (receiving_) return true;
-  if (!qp_.take_receive(receive_)) return false;
+  if (!qp_.take_receive(target, receive_)) return false;
   receiving_ = true;
   received_ = 0;
   return true;
 }
 
-void Responder::finish_receive(const Packet& packet, Completion completion) {
+void Responder::finish_receive(const Packet& packet, const ReceiveTarget& target, Completion completion) {
   receiving_ = false;
   completion.wr_id = receive_.wr_id;
   completion.source_qpn = qp_.attributes().dest_qpn;
@@ -216,14 +222,13 @@ void Responder::finish_receive(const Packet& packet, Completion completion) {
     completion.has_invalidated_rkey = true;
     completion.immediate = packet.invalidate.rkey;
   }
-  qp_.complete_receive(completion, packet.bth.solicited_event);
+  qp_.complete_receive(target, completion, packet.bth.solicited_event);
 }
 
-Responder::Verdict Responder::execute_send(const Packet& packet) {
+Responder::Verdict Responder::execute_send(const Packet& packet, const ReceiveTarget& target) {
   if (!fits_message(packet, Message::kSend)) return Verdict::kInvalidRequest;
-  if (!begin_receive()) return Verdict::kNotReady;
-  const PdId pd = qp_.params().pd;
-  switch (core_.memory.scatter(pd, receive_.sges, received_, packet.payload)) {
+  if (!begin_receive(target)) return Verdict::kNotReady;
+  switch (core_.memory.scatter(target.pd, receive_.sges, received_, packet.payload)) {
     case ScatterResult::kTooLong:
       return Verdict::kReceiveTooShort;
     case ScatterResult::kProtection:
@@ -236,23 +241,26 @@ Responder::Verdict Responder::execute_send(const Packet& packet) {
   message_ = packet.traits.last ? Message::kNone : Message::kSend;
   if (!packet.traits.last) return Verdict::kAccepted;
   const bool invalidates = (packet.traits.headers & kHasInvalidate) != 0;
-  if (invalidates && !core_.memory.invalidate_remote(pd, packet.invalidate.rkey)) return Verdict::kAccessViolation;
-  finish_receive(packet, {.opcode = CompletionOpcode::kRecv, .byte_count = static_cast<std::uint32_t>(received_)});
+  if (invalidates && !core_.memory.invalidate_remote(target.pd, packet.invalidate.rkey)) {
+    return Verdict::kAccessViolation;
+  }
+  finish_receive(packet, target,
+                 {.opcode = CompletionOpcode::kRecv, .byte_count = static_cast<std::uint32_t>(received_)});
   return Verdict::kAccepted;
 }
 
-std::uint8_t* Responder::find_memory(std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+std::uint8_t* Responder::find_memory(PdId pd, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
                                      std::uint32_t access) const {
-  return core_.memory.find_remote(qp_.params().pd, qp_.params().qpn, rkey, address, length, access);
+  return core_.memory.find_remote(pd, qp_.params().qpn, rkey, address, length, access);
 }
 
-Responder::Verdict Responder::begin_write(const Packet& packet) {
+Responder::Verdict Responder::begin_write(const Packet& packet, PdId pd) {
   const wire::Reth& reth = packet.reth;
   if ((qp_.attributes().access & kAccessRemoteWrite) == 0) return Verdict::kInvalidRequest;
   if (reth.dma_length > kMessageMax) return Verdict::kInvalidRequest;
   // A zero-length access is not checked. IBTA 9.7.4.1.3.
   if (reth.dma_length != 0 &&
-      find_memory(reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteWrite) == nullptr) {
+      find_memory(pd, reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteWrite) == nullptr) {
     return Verdict::kAccessViolation;
   }
   write_address_ = reth.virtual_address;
@@ -261,56 +269,58 @@ Responder::Verdict Responder::begin_write(const Packet& packet) {
   return Verdict::kAccepted;
 }
 
-Responder::Verdict Responder::execute_write(const Packet& packet) {
+Responder::Verdict Responder::execute_write(const Packet& packet, const ReceiveTarget& target) {
   if (!fits_message(packet, Message::kWrite)) return Verdict::kInvalidRequest;
   if (packet.traits.first) {
-    const Verdict verdict = begin_write(packet);
+    const Verdict verdict = begin_write(packet, target.pd);
     if (verdict != Verdict::kAccepted) return verdict;
   }
   const std::size_t size = packet.payload.size();
   if (packet.traits.last ? size != write_remaining_ : size >= write_remaining_) return Verdict::kInvalidRequest;
   const bool notifies = (packet.traits.headers & kHasImmediate) != 0;
-  if (notifies && !begin_receive()) return Verdict::kNotReady;
+  if (notifies && !begin_receive(target)) return Verdict::kNotReady;
   if (size != 0) {
-    std::uint8_t* to = find_memory(write_rkey_, write_address_, size, kAccessRemoteWrite);
+    std::uint8_t* to = find_memory(target.pd, write_rkey_, write_address_, size, kAccessRemoteWrite);
     if (to == nullptr) return Verdict::kAccessViolation;
     std::memcpy(to, packet.payload.data(), size);
   }
   write_address_ += size;
   write_remaining_ -= static_cast<std::uint32_t>(size);
   message_ = packet.traits.last ? Message::kNone : Message::kWrite;
-  if (notifies) finish_receive(packet, {.opcode = CompletionOpcode::kRecvWithImm, .byte_count = write_length_});
+  if (notifies) {
+    finish_receive(packet, target, {.opcode = CompletionOpcode::kRecvWithImm, .byte_count = write_length_});
+  }
   return Verdict::kAccepted;
 }
 
-Responder::Verdict Responder::check_read(const Packet& packet) const {
+Responder::Verdict Responder::check_read(const Packet& packet, PdId pd) const {
   const wire::Reth& reth = packet.reth;
   const QpAttributes& attributes = qp_.attributes();
   if ((attributes.access & kAccessRemoteRead) == 0 || attributes.max_dest_rd_atomic == 0)
     return Verdict::kInvalidRequest;
   if (!packet.payload.empty() || reth.dma_length > kMessageMax) return Verdict::kInvalidRequest;
   if (reth.dma_length != 0 &&
-      find_memory(reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteRead) == nullptr) {
+      find_memory(pd, reth.rkey, reth.virtual_address, reth.dma_length, kAccessRemoteRead) == nullptr) {
     return Verdict::kAccessViolation;
   }
   return Verdict::kAccepted;
 }
 
-Responder::Verdict Responder::execute_read(const Packet& packet) {
+Responder::Verdict Responder::execute_read(const Packet& packet, PdId pd) {
   if (message_ != Message::kNone) return Verdict::kInvalidRequest;
-  const Verdict verdict = check_read(packet);
+  const Verdict verdict = check_read(packet, pd);
   if (verdict != Verdict::kAccepted) return verdict;
   return responses_.size() < kReadResponsesMax ? Verdict::kAccepted : Verdict::kNoRoom;
 }
 
-Responder::Verdict Responder::execute_atomic(const Packet& packet) {
+Responder::Verdict Responder::execute_atomic(const Packet& packet, PdId pd) {
   const wire::AtomicEth& atomic = packet.atomic;
   const QpAttributes& attributes = qp_.attributes();
   if (message_ != Message::kNone || !packet.payload.empty()) return Verdict::kInvalidRequest;
   if ((attributes.access & kAccessRemoteAtomic) == 0 || attributes.max_dest_rd_atomic == 0)
     return Verdict::kInvalidRequest;
   if (atomic.virtual_address % kAtomicSize != 0) return Verdict::kInvalidRequest;  // Linux: misaligned is NAK 0x61
-  std::uint8_t* target = find_memory(atomic.rkey, atomic.virtual_address, kAtomicSize, kAccessRemoteAtomic);
+  std::uint8_t* target = find_memory(pd, atomic.rkey, atomic.virtual_address, kAtomicSize, kAccessRemoteAtomic);
   if (target == nullptr) return Verdict::kAccessViolation;
   if (reinterpret_cast<std::uintptr_t>(target) % kAtomicSize != 0) return Verdict::kInvalidRequest;
   if (responses_.size() >= kReadResponsesMax) return Verdict::kNoRoom;
@@ -333,7 +343,10 @@ void Responder::accept(const Packet& packet) {
 
 void Responder::fail_receive(CompletionStatus status) {
   receiving_ = false;
-  qp_.complete_receive({.wr_id = receive_.wr_id, .status = status, .opcode = CompletionOpcode::kRecv}, false);
+  // The receive of an SRQ that was destroyed meanwhile has nowhere to complete.
+  const auto target = qp_.target_of(srq_number_);
+  if (!target) return;
+  qp_.complete_receive(*target, {.wr_id = receive_.wr_id, .status = status, .opcode = CompletionOpcode::kRecv}, false);
 }
 
 void Responder::refuse(Verdict verdict) {
@@ -387,6 +400,7 @@ void Responder::push_acknowledgement(std::uint32_t psn, std::uint8_t syndrome) {
 
 void Responder::push_read(const Packet& packet) {
   responses_.push({.read = true,
+                   .srq_number = packet.xrc.srq_number,
                    .acknowledgement = {.psn = packet.bth.psn, .msn = msn_, .syndrome = wire::kSyndromeAck},
                    .address = packet.reth.virtual_address,
                    .rkey = packet.reth.rkey,
@@ -404,7 +418,8 @@ void Responder::push_atomic(const AtomicResult& result) {
 std::size_t Responder::build_packet(MutableBytes out) {
   Response& response = responses_.front();
   if (response.read) return build_read(response, out);
-  const std::size_t size = build_acknowledgement(response.acknowledgement, qp_.attributes().dest_qpn, out);
+  const std::size_t size =
+      build_acknowledgement(response.acknowledgement, qp_.service(), qp_.attributes().dest_qpn, out);
   responses_.pop_front();
   return size;
 }
@@ -416,7 +431,8 @@ std::size_t Responder::build_read(Response& response, MutableBytes out) {
   const std::uint8_t* from = nullptr;
   if (size != 0) {
     // Checked again: the region may have gone since the request came.
-    from = find_memory(response.rkey, response.address + offset, size, kAccessRemoteRead);
+    const auto target = qp_.target_of(response.srq_number);
+    if (target) from = find_memory(target->pd, response.rkey, response.address + offset, size, kAccessRemoteRead);
     if (from == nullptr) {
       ++core_.counters.access_errors;
       responses_.clear();
@@ -430,8 +446,10 @@ std::size_t Responder::build_read(Response& response, MutableBytes out) {
   const wire::Opcode opcode = first ? (last ? wire::Opcode::kRcReadResponseOnly : wire::Opcode::kRcReadResponseFirst)
                                     : (last ? wire::Opcode::kRcReadResponseLast : wire::Opcode::kRcReadResponseMiddle);
   PacketWriter writer(out);
-  writer.add(
-      wire::Bth{.opcode = opcode, .pad_count = pad_of(size), .destination_qpn = qp_.attributes().dest_qpn, .psn = psn});
+  writer.add(wire::Bth{.opcode = wire::in_service(qp_.service(), opcode),
+                       .pad_count = pad_of(size),
+                       .destination_qpn = qp_.attributes().dest_qpn,
+                       .psn = psn});
   if (first || last) {
     writer.add(wire::Aeth{.syndrome = wire::kSyndromeAck, .msn = response.acknowledgement.msn});
   }
@@ -458,6 +476,7 @@ void Responder::drop_reads() {
 void Responder::say_farewell() {
   while (!responses_.empty() && !responses_.front().read && core_.farewells.size() < kFarewellsMax) {
     core_.farewells.push({.address = qp_.attributes().address,
+                          .service = qp_.service(),
                           .destination = qp_.attributes().dest_qpn,
                           .acknowledgement = responses_.front().acknowledgement});
     responses_.pop_front();

@@ -12,10 +12,10 @@
 
 namespace ucm::roce {
 
-class QueuePair;
-
 // Writes the packet of a farewell, BTH to pad; returns its size.
 std::size_t build_farewell(const Farewell& farewell, MutableBytes out);
+
+class QueuePair;
 
 class Responder {
  public:
@@ -59,6 +59,7 @@ class Responder {
   // A response owed. Responses leave in the order of the requests.
   struct Response {
     bool read = false;
+    std::uint32_t srq_number = 0;     // a READ of XRC: whom it is for
     Acknowledgement acknowledgement;  // a READ uses psn (of its first packet), msn
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;
@@ -72,22 +73,22 @@ class Responder {
   };
 
   Verdict execute(const Packet& packet);
-  Verdict execute_send(const Packet& packet);
-  Verdict execute_write(const Packet& packet);
-  Verdict begin_write(const Packet& packet);
-  Verdict execute_read(const Packet& packet);
-  Verdict execute_atomic(const Packet& packet);
+  Verdict execute_send(const Packet& packet, const ReceiveTarget& target);
+  Verdict execute_write(const Packet& packet, const ReceiveTarget& target);
+  Verdict begin_write(const Packet& packet, PdId pd);
+  Verdict execute_read(const Packet& packet, PdId pd);
+  Verdict execute_atomic(const Packet& packet, PdId pd);
   bool fits_message(const Packet& packet, Message message) const;
   void accept(const Packet& packet);
   void refuse(Verdict verdict);
   void drop_message(Verdict verdict);
   void fail_receive(CompletionStatus status);
   void note_established();
-  bool begin_receive();
-  void finish_receive(const Packet& packet, Completion completion);
-  Verdict check_read(const Packet& packet) const;
+  bool begin_receive(const ReceiveTarget& target);
+  void finish_receive(const Packet& packet, const ReceiveTarget& target, Completion completion);
+  Verdict check_read(const Packet& packet, PdId pd) const;
   // What the peer may do with memory of this side; nullptr when it may not.
-  std::uint8_t* find_memory(std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+  std::uint8_t* find_memory(PdId pd, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
                             std::uint32_t access) const;
 
   void on_gap();
@@ -110,6 +111,7 @@ class Responder {
   bool established_ = false;
 
   Message message_ = Message::kNone;  // in progress
+  std::uint32_t srq_number_ = 0;      // XRC: whom the request executed last was for
   std::uint64_t write_address_ = 0;
   std::uint32_t write_rkey_ = 0;
   std::uint32_t write_length_ = 0;     // bytes, of the whole message

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 
+#include "wire/headers.h"
+
 namespace ucm::roce {
 namespace {
 
@@ -18,7 +20,7 @@ bool type_supports(QpType type, SendOpcode opcode) {
     case SendOpcode::kBindWindow:
       return type != QpType::kUd;
     default:
-      return type == QpType::kRc;
+      return type == QpType::kRc || type == QpType::kXrcSend;
   }
 }
 
@@ -45,6 +47,8 @@ Result<std::uint32_t> SendQueue::check(QpType type, const SendRequest& request, 
     if (length > capacity_.inline_max) return fail(EINVAL, "inline data is longer than the queue pair allows");
     if (atomic || request.opcode == SendOpcode::kRead) return fail(EINVAL, "what returns data cannot be inline");
   }
+  if (request.remote_qpn > wire::kMask24) return fail(EINVAL, "a queue pair number has 24 bits");
+  if (request.remote_srq > wire::kMask24) return fail(EINVAL, "the number of a shared receive queue has 24 bits");
   if (sends_.size() >= capacity_.send_wr_max) return fail(ENOMEM, "the send queue is full");
   return static_cast<std::uint32_t>(length);
 }
@@ -66,6 +70,7 @@ Result<Send*> SendQueue::post(QpType type, const SendRequest& request, std::uint
   send.swap = request.swap;
   send.binding = request.binding;
   send.remote_qpn = request.remote_qpn;
+  send.remote_srq = request.remote_srq;
   send.remote_qkey = request.remote_qkey;
   send.length = *length;
   send.sges.clear();

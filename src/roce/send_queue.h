@@ -24,6 +24,7 @@ struct Send {
   WindowBinding binding;          // kBindWindow
   AddressVector address;          // UD
   Qpn remote_qpn = 0;             // UD
+  std::uint32_t remote_srq = 0;   // XRC
   std::uint32_t remote_qkey = 0;  // UD
   std::uint32_t length = 0;       // bytes
   std::vector<Sge> sges;

@@ -20,6 +20,8 @@ constexpr void layout(auto& f, Is<Deth> auto& m) {
   f.word24(5, m.source_qpn);
 }
 
+constexpr void layout(auto& f, Is<XrcEth> auto& m) { f.word24(1, m.srq_number); }
+
 constexpr void layout(auto& f, Is<Reth> auto& m) {
   f.word(0, m.virtual_address);
   f.word(8, m.rkey);
@@ -51,6 +53,9 @@ void Bth::emit(MutableBytes out) const { emit_fields(*this, out); }
 
 std::optional<Deth> Deth::parse(Bytes bytes) { return parse_fields<Deth>(bytes); }
 void Deth::emit(MutableBytes out) const { emit_fields(*this, out); }
+
+std::optional<XrcEth> XrcEth::parse(Bytes bytes) { return parse_fields<XrcEth>(bytes); }
+void XrcEth::emit(MutableBytes out) const { emit_fields(*this, out); }
 
 std::optional<Reth> Reth::parse(Bytes bytes) { return parse_fields<Reth>(bytes); }
 void Reth::emit(MutableBytes out) const { emit_fields(*this, out); }

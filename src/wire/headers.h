@@ -1,6 +1,6 @@
-// RoCEv2 transport headers after UDP: BTH, DETH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH. IBTA 9.2-9.3.
-// Plain structs; parse() needs at least kSize bytes and returns nullopt when they are missing or malformed;
-// emit() writes exactly kSize bytes.
+// RoCEv2 transport headers after UDP: BTH, DETH, XRCETH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH.
+// IBTA 9.2-9.3. Plain structs; parse() needs at least kSize bytes and returns nullopt when they are missing or
+// malformed; emit() writes exactly kSize bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ enum class Opcode : std::uint8_t {
 
 // The transport service that an opcode belongs to: its top three bits. The other five mean the same in each.
 // IBTA 9.2.1.
-enum class Service : std::uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60 };
+enum class Service : std::uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kXrc = 0xA0 };
 inline constexpr std::uint8_t kServiceMask = 0xE0;
 
 constexpr Service service_of(Opcode opcode) {
@@ -50,6 +50,8 @@ constexpr Service service_of(Opcode opcode) {
 constexpr Opcode in_service(Service service, Opcode rc) {
   return static_cast<Opcode>(static_cast<std::uint8_t>(service) | static_cast<std::uint8_t>(rc));
 }
+// What an opcode of any service is called in RC.
+constexpr Opcode as_rc(Opcode opcode) { return static_cast<Opcode>(static_cast<std::uint8_t>(opcode) & ~kServiceMask); }
 
 inline constexpr std::uint32_t kMask24 = 0xFFFFFF;
 inline constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;  // the destination QP of every multicast packet
@@ -76,6 +78,14 @@ struct Deth {
   std::uint32_t qkey = 0;
   std::uint32_t source_qpn = 0;
   static std::optional<Deth> parse(Bytes bytes);
+  void emit(MutableBytes out) const;
+};
+
+// In every request of XRC: the shared receive queue it is for. IBTA A14.
+struct XrcEth {
+  static constexpr std::size_t kSize = 4;
+  std::uint32_t srq_number = 0;  // 24 bit
+  static std::optional<XrcEth> parse(Bytes bytes);
   void emit(MutableBytes out) const;
 };
 

@@ -1,6 +1,6 @@
-// A peer under the fuzzer's control talks to an engine with an RC, a UC and a UD queue pair at work. Every packet gets
-// a right ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan watches the
-// rest).
+// A peer under the fuzzer's control talks to an engine with an RC, a UC, a UD and two XRC queue pairs at work. Every
+// packet gets a right ICRC, so that it reaches the protocol. Memory next to the regions must stay as it was (and ASan
+// watches the rest).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -23,6 +23,8 @@ constexpr std::uint8_t kGuard = 0x5A;
 constexpr Qpn kRcQpn = 0x11;
 constexpr Qpn kUdQpn = 0x12;
 constexpr Qpn kUcQpn = 0x13;
+constexpr Qpn kXrcSendQpn = 0x14;
+constexpr Qpn kXrcRecvQpn = 0x15;
 constexpr std::uint32_t kFirstPsn = 0xFFFFFE;
 constexpr std::uint32_t kQkey = 1;
 constexpr std::uint32_t kAllAccess = 15;
@@ -55,9 +57,9 @@ class Victim {
     cq_ = *engine_.create_cq(64, 0);
     keys_ = *engine_.reg_mr(
         {.pd = pd_, .address = bytes() + kGuardSize, .length = kRegionSize, .iova = kIova, .access = kAllAccess});
-    create(kRcQpn, QpType::kRc);
-    create(kUdQpn, QpType::kUd);
-    create(kUcQpn, QpType::kUc);
+    xrcd_ = *engine_.alloc_xrcd();
+    create_srq();
+    for (const Qpn qpn : {kRcQpn, kUdQpn, kUcQpn, kXrcSendQpn, kXrcRecvQpn}) create(qpn);
     ah_ = *engine_.create_ah(pd_, kAddress);
     connect();
   }
@@ -96,12 +98,39 @@ class Victim {
 
   std::uint8_t* bytes() { return reinterpret_cast<std::uint8_t*>(storage_.data()); }
 
-  void create(Qpn qpn, QpType type) {
+  static QpType type_of(Qpn qpn) {
+    switch (qpn) {
+      case kUdQpn:
+        return QpType::kUd;
+      case kUcQpn:
+        return QpType::kUc;
+      case kXrcSendQpn:
+        return QpType::kXrcSend;
+      case kXrcRecvQpn:
+        return QpType::kXrcRecv;
+      default:
+        return QpType::kRc;
+    }
+  }
+
+  // Each is a bit of `choice`.
+  static Qpn qpn_of(std::uint8_t choice, std::uint8_t datagrams, std::uint8_t unreliable, std::uint8_t xrc) {
+    if ((choice & datagrams) != 0) return (choice & xrc) != 0 ? kXrcRecvQpn : kUdQpn;
+    if ((choice & xrc) != 0) return kXrcSendQpn;
+    return (choice & unreliable) != 0 ? kUcQpn : kRcQpn;
+  }
+
+  void create_srq() {
+    srq_ = *engine_.create_srq({.pd = pd_, .wr_max = 8, .sge_max = 2, .xrc = SrqParams::Xrc{.xrcd = xrcd_, .cq = cq_}});
+  }
+
+  void create(Qpn qpn) {
     QpParams params{.qpn = qpn,
-                    .type = type,
+                    .type = type_of(qpn),
                     .pd = pd_,
                     .send_cq = cq_,
                     .recv_cq = cq_,
+                    .xrcd = xrcd_,
                     .capacity = {.send_wr_max = 8, .recv_wr_max = 8, .send_sge_max = 2, .recv_sge_max = 2}};
     UCM_CHECK(engine_.create_qp(params).has_value());
   }
@@ -132,6 +161,13 @@ class Victim {
     modify(kUcQpn, QpState::kInit, kQpAccess);
     modify(kUcQpn, QpState::kRtr, kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn);
     modify(kUcQpn, QpState::kRts, kQpSqPsn);
+    modify(kXrcSendQpn, QpState::kInit, kQpAccess);
+    modify(kXrcSendQpn, QpState::kRtr, kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn);
+    modify(kXrcSendQpn, QpState::kRts, kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpSqPsn | kQpMaxRdAtomic);
+    modify(kXrcRecvQpn, QpState::kInit, kQpAccess);
+    modify(kXrcRecvQpn, QpState::kRtr,
+           kQpAddress | kQpPathMtu | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer | kQpDestQpn);
+    modify(kXrcRecvQpn, QpState::kRts, kQpTimeout | kQpSqPsn);
     modify(kUdQpn, QpState::kInit, kQpQkey);
     modify(kUdQpn, QpState::kRtr, 0);
     modify(kUdQpn, QpState::kRts, kQpSqPsn);
@@ -142,22 +178,28 @@ class Victim {
     std::array<std::uint8_t, 600> buffer{};
     const std::uint8_t opcode = input.byte();
     const std::uint8_t flags = input.byte();
-    wire::Bth bth{.opcode = static_cast<wire::Opcode>(opcode % 0x68),
+    const Qpn qpn = qpn_of(flags, 2, 16, 32);
+    const bool xrc = is_xrc(type_of(qpn));
+    wire::Bth bth{.opcode = xrc ? wire::in_service(wire::Service::kXrc, wire::as_rc(wire::Opcode{opcode}))
+                                : static_cast<wire::Opcode>(opcode % 0x68),
                   .solicited_event = (flags & 1) != 0,
                   .pad_count = static_cast<std::uint8_t>(flags >> 6),
-                  .destination_qpn = (flags & 2) != 0    ? kUdQpn
-                                     : (flags & 16) != 0 ? kUcQpn
-                                                         : kRcQpn,
+                  .destination_qpn = qpn,
                   .ack_request = (flags & 4) != 0,
                   .psn = (kFirstPsn + input.byte() - 4) & wire::kMask24};
     bth.emit(buffer);
     const Bytes body = input.bytes(input.byte() * 2u);
     std::ranges::copy(body, buffer.begin() + wire::Bth::kSize);
     std::size_t size = wire::Bth::kSize + body.size();
-    constexpr std::size_t kRkeyAt = wire::Bth::kSize + 8;  // in RETH and AtomicETH alike
-    if ((flags & 8) != 0 && size >= kRkeyAt + 4) {
-      store_be64(&buffer[wire::Bth::kSize], kIova + load_be16(&buffer[wire::Bth::kSize + 6]) % (kRegionSize + 64));
-      store_be32(&buffer[kRkeyAt], keys_.rkey);
+    std::size_t memory_at = wire::Bth::kSize;  // RETH or AtomicETH
+    if (xrc) memory_at += wire::XrcEth::kSize;
+    if ((flags & 8) != 0 && xrc && size >= memory_at) {
+      store_be32(&buffer[wire::Bth::kSize], engine_.srq_number(srq_).value_or(0));
+    }
+    const std::size_t rkey_at = memory_at + 8;
+    if ((flags & 8) != 0 && size >= rkey_at + 4) {
+      store_be64(&buffer[memory_at], kIova + load_be16(&buffer[memory_at + 6]) % (kRegionSize + 64));
+      store_be32(&buffer[rkey_at], keys_.rkey);
     }
     size = size / 4 * 4;
     const wire::DatagramInfo info{.source = kAddress.remote, .destination = kAddress.local};
@@ -181,41 +223,41 @@ class Victim {
     const auto opcode = static_cast<SendOpcode>(input.byte() % 8);
     const bool atomic = opcode == SendOpcode::kCompareSwap || opcode == SendOpcode::kFetchAdd;
     const Sge word{kIova, 8, keys_.lkey};
-    (void)engine_.post_send(now_,
-                            (flags & 1) != 0   ? kUdQpn
-                            : (flags & 8) != 0 ? kUcQpn
-                                               : kRcQpn,
+    (void)engine_.post_send(now_, qpn_of(flags, 1, 8, 16),
                             {.opcode = opcode,
                              .signaled = (flags & 2) != 0,
                              .fence = (flags & 4) != 0,
                              .ah = ah_,
                              .remote_qpn = 0x99,
+                             .remote_srq = 1,
                              .sges = atomic ? std::span(&word, 1) : std::span(list)});
   }
 
   void post_recv(Input& input) {
     const std::uint8_t choice = input.byte();
-    const Qpn qpn = (choice & 1) != 0 ? kUdQpn : (choice & 2) != 0 ? kUcQpn : kRcQpn;
+    const Qpn qpn = qpn_of(choice, 1, 2, 4);
     const auto list = sges(input);
+    if (qpn == kXrcRecvQpn) return (void)engine_.post_srq_recv(now_, srq_, {.sges = list});
     (void)engine_.post_recv(now_, qpn, {.sges = list});
   }
 
   void control(Input& input) {
     const std::uint8_t choice = input.byte();
-    const bool datagrams = (choice & 1) != 0;
-    const bool unreliable = (choice & 16) != 0;
-    const Qpn qpn = datagrams ? kUdQpn : unreliable ? kUcQpn : kRcQpn;
+    const Qpn qpn = qpn_of(choice, 1, 16, 8);
     constexpr std::array kStates{QpState::kReset, QpState::kErr, QpState::kSqd, QpState::kRts};
     switch (choice >> 5) {
       case 0:
         (void)engine_.destroy_qp(now_, qpn);
-        return create(qpn, datagrams ? QpType::kUd : unreliable ? QpType::kUc : QpType::kRc);
+        return create(qpn);
       case 1:
         return engine_.fail_all(now_);
       case 2:
         return engine_.request_notify(cq_, NotifyKind::kNextCompletion);
       case 3:
         return (void)engine_.modify_qp(now_, qpn, {.state = kStates[choice / 2 % kStates.size()]}, kQpState);
+      case 4:
+        UCM_CHECK(engine_.destroy_srq(srq_).has_value());
+        return create_srq();
       default:
         return connect();
     }
@@ -243,6 +285,8 @@ class Victim {
   std::vector<std::uint64_t> storage_;
   PdId pd_{};
   CqId cq_{};
+  XrcdId xrcd_{};
+  SrqId srq_{};
   AhId ah_{};
   MrKeys keys_;
   TimeNs now_ = 1;

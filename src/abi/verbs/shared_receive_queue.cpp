@@ -13,8 +13,10 @@ Srq* create(ibv_pd* pd, void* srq_context, const ibv_srq_attr& attributes) {
   if (!within_limits(attributes)) return null_with_errno(EINVAL);
   auto srq = std::make_unique<Srq>();
   const auto id = software_of(pd->context).inspect([&](roce::Engine& engine) {
-    return engine.create_srq(Pd::from(pd)->id, attributes.max_wr, attributes.max_sge,
-                             reinterpret_cast<std::uintptr_t>(srq.get()));
+    return engine.create_srq({.pd = Pd::from(pd)->id,
+                              .wr_max = attributes.max_wr,
+                              .sge_max = attributes.max_sge,
+                              .user = reinterpret_cast<std::uintptr_t>(srq.get())});
   });
   if (!id) return null_with_errno(id.error().code);
   srq->id = *id;

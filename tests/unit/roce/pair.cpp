@@ -21,23 +21,31 @@ std::size_t End::count_events(EventType type) const {
 }
 
 Pair::Pair(std::uint64_t seed, Faults faults, PairOptions pair_options) : network(seed, faults), options(pair_options) {
-  open(a, network.add_host(0x0A000001), 0x11);
-  open(b, network.add_host(0x0A000002), 0x22);
+  open(a, network.add_host(0x0A000001), 0x11, options.type);
+  open(b, network.add_host(0x0A000002), 0x22, options.type == QpType::kXrcSend ? QpType::kXrcRecv : options.type);
 }
 
-void Pair::open(End& end, Host& host, Qpn qpn) {
+void Pair::open(End& end, Host& host, Qpn qpn, QpType type) {
   end.host = &host;
+  end.qp_type = type;
   Engine& engine = host.engine;
   end.pd = *engine.alloc_pd();
   end.send_cq = *engine.create_cq(options.completions, 100 + qpn);
   end.recv_cq = *engine.create_cq(options.completions, 200 + qpn);
-  if (options.with_srq) end.srq = *engine.create_srq(end.pd, options.work_requests, 4, 300 + qpn);
+  SrqParams srq{.pd = end.pd, .wr_max = options.work_requests, .sge_max = 4, .user = 300 + qpn};
+  if (type == QpType::kXrcRecv) {
+    end.xrcd = *engine.alloc_xrcd();
+    srq.xrc = {.xrcd = *end.xrcd, .cq = end.recv_cq};
+  }
+  if (options.with_srq || srq.xrc) end.srq = *engine.create_srq(srq);
+  if (srq.xrc) end.srq_number = *engine.srq_number(*end.srq);
   QpParams params{.qpn = qpn,
-                  .type = options.type,
+                  .type = type,
                   .pd = end.pd,
                   .send_cq = end.send_cq,
                   .recv_cq = end.recv_cq,
-                  .srq = end.srq,
+                  .srq = srq.xrc ? std::nullopt : end.srq,
+                  .xrcd = end.xrcd.value_or(XrcdId{}),
                   .capacity = {.send_wr_max = options.work_requests,
                                .recv_wr_max = options.work_requests,
                                .send_sge_max = 8,
@@ -61,7 +69,8 @@ Result<void> Pair::to_init(End& end) {
 }
 
 Result<void> Pair::to_rtr(End& end, const End& peer) {
-  const std::uint32_t reliable = options.type == QpType::kRc ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0;
+  const bool reliable = end.qp_type == QpType::kRc || end.qp_type == QpType::kXrcRecv;
+  const std::uint32_t more = reliable ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0;
   return end.engine().modify_qp(network.now(), end.qpn,
                                 {.state = QpState::kRtr,
                                  .address = {.local = end.host->address, .remote = peer.host->address},
@@ -70,12 +79,12 @@ Result<void> Pair::to_rtr(End& end, const End& peer) {
                                  .max_dest_rd_atomic = options.max_dest_rd_atomic,
                                  .min_rnr_timer = options.min_rnr_timer,
                                  .dest_qpn = peer.qpn},
-                                kQpState | kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn | reliable);
+                                kQpState | kQpAddress | kQpPathMtu | kQpRqPsn | kQpDestQpn | more);
 }
 
 Result<void> Pair::to_rts(End& end) {
-  const std::uint32_t reliable =
-      options.type == QpType::kRc ? kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpMaxRdAtomic : 0;
+  std::uint32_t more = end.qp_type == QpType::kUc ? 0 : kQpTimeout | kQpRetryCount | kQpRnrRetry | kQpMaxRdAtomic;
+  if (end.qp_type == QpType::kXrcRecv) more = kQpTimeout;
   return end.engine().modify_qp(network.now(), end.qpn,
                                 {.state = QpState::kRts,
                                  .timeout = options.timeout,
@@ -83,7 +92,7 @@ Result<void> Pair::to_rts(End& end) {
                                  .rnr_retry = options.rnr_retry,
                                  .sq_psn = options.first_psn,
                                  .max_rd_atomic = options.max_rd_atomic},
-                                kQpState | kQpSqPsn | reliable);
+                                kQpState | kQpSqPsn | more);
 }
 
 void Pair::connect() {

@@ -1,4 +1,5 @@
-// Two hosts with a connected pair of RC or UC queue pairs and a memory region each: what most tests start from.
+// Two hosts with a connected pair of RC or UC queue pairs and a memory region each: what most tests start from. Of XRC
+// one pair is one direction: a sends, b receives into an SRQ.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ inline constexpr std::uint32_t kAllAccess =
     kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
 
 struct PairOptions {
-  QpType type = QpType::kRc;
+  QpType type = QpType::kRc;  // kXrcSend for XRC
   std::uint8_t path_mtu = 3;  // 1024 bytes
   std::uint8_t timeout = 14;
   std::uint8_t retry_count = 7;
@@ -39,7 +40,10 @@ struct End {
   CqId send_cq{};
   CqId recv_cq{};
   std::optional<SrqId> srq;
+  std::optional<XrcdId> xrcd;
+  std::uint32_t srq_number = 0;
   Qpn qpn = 0;
+  QpType qp_type = QpType::kRc;
   MrKeys keys;
   std::vector<std::uint64_t> storage;  // 8-aligned, for atomics
 
@@ -65,7 +69,7 @@ struct Pair {
   End a;
   End b;
 
-  void open(End& end, Host& host, Qpn qpn);
+  void open(End& end, Host& host, Qpn qpn, QpType type = QpType::kRc);
   Result<void> to_init(End& end);
   Result<void> to_rtr(End& end, const End& peer);
   Result<void> to_rts(End& end);
@@ -75,8 +79,12 @@ struct Pair {
   Result<void> recv(End& end, std::uint64_t wr_id, std::vector<Sge> sges = {});
   // A request from a's memory at `local` to b's at `remote`, or the other way round for READ and atomics.
   SendRequest request(SendOpcode opcode, End& peer, std::size_t remote) {
-    return {
-        .wr_id = 1, .opcode = opcode, .signaled = true, .remote_address = peer.address(remote), .rkey = peer.keys.rkey};
+    return {.wr_id = 1,
+            .opcode = opcode,
+            .signaled = true,
+            .remote_address = peer.address(remote),
+            .rkey = peer.keys.rkey,
+            .remote_srq = peer.srq_number};
   }
   bool run_until(const std::function<bool()>& done, TimeNs limit = 1000 * kNanosecondsPerSecond) {
     return network.run_until(done, limit);

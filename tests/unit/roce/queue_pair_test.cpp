@@ -55,6 +55,12 @@ TEST(Transitions, NeedExactlyTheirAttributes) {
   EXPECT_FALSE(transition_is_legal(QpType::kUc, QpState::kInit, QpState::kRtr, kUcToRtr | kQpMinRnrTimer));
   EXPECT_TRUE(transition_is_legal(QpType::kUc, QpState::kRtr, QpState::kRts, kQpSqPsn));
   EXPECT_FALSE(transition_is_legal(QpType::kUc, QpState::kRtr, QpState::kRts, kQpSqPsn | kQpTimeout));
+  EXPECT_TRUE(transition_is_legal(QpType::kXrcSend, QpState::kInit, QpState::kRtr, kUcToRtr));
+  EXPECT_FALSE(transition_is_legal(QpType::kXrcSend, QpState::kInit, QpState::kRtr, kRcToRtr));
+  EXPECT_TRUE(transition_is_legal(QpType::kXrcSend, QpState::kRtr, QpState::kRts, kRcToRts));
+  EXPECT_TRUE(transition_is_legal(QpType::kXrcRecv, QpState::kInit, QpState::kRtr, kRcToRtr));
+  EXPECT_TRUE(transition_is_legal(QpType::kXrcRecv, QpState::kRtr, QpState::kRts, kQpTimeout | kQpSqPsn));
+  EXPECT_FALSE(transition_is_legal(QpType::kXrcRecv, QpState::kRtr, QpState::kRts, kRcToRts));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kReset, QpState::kInit, kQpState | kQpQkey));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kInit, QpState::kRtr, kQpState));
   EXPECT_TRUE(transition_is_legal(QpType::kUd, QpState::kRtr, QpState::kRts, kQpState | kQpSqPsn));

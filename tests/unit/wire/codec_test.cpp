@@ -32,6 +32,7 @@ struct Layout;  // kSize, and the reserved bits as the specification lists them
 
 UCM_LAYOUT(Bth, 12, {1, 0x0F}, {4, 0xFF}, {8, 0x7F});
 UCM_LAYOUT(Deth, 8, {4, 0xFF});
+UCM_LAYOUT(XrcEth, 4, {0, 0xFF});
 UCM_LAYOUT(Reth, 16);
 UCM_LAYOUT(AtomicEth, 28);
 UCM_LAYOUT(Aeth, 4);
@@ -65,8 +66,8 @@ class Codec : public testing::Test {
   Random random_{11};
 };
 
-using AllCodecs = testing::Types<Bth, Deth, Reth, AtomicEth, Aeth, AtomicAckEth, ImmDt, Ieth, MadHeader, Req, Rep, Rtu,
-                                 Mra, Rej, Dreq, Drep, SidrReq, SidrRep, Lap, Apr>;
+using AllCodecs = testing::Types<Bth, Deth, XrcEth, Reth, AtomicEth, Aeth, AtomicAckEth, ImmDt, Ieth, MadHeader, Req,
+                                 Rep, Rtu, Mra, Rej, Dreq, Drep, SidrReq, SidrRep, Lap, Apr>;
 TYPED_TEST_SUITE(Codec, AllCodecs);
 
 TYPED_TEST(Codec, RandomValuesSurviveParseAndEmit) {
