@@ -48,7 +48,7 @@ Result<void> check_capacity(const QpCapacity& capacity) {
 }  // namespace
 
 struct Engine::State {
-  explicit State(const RandomKey& key) : core(key) {}
+  explicit State(const RandomKey& key) : core(key), srq_numbers({key[1], key[0]}) {}
 
   QueuePair* find_qp(Qpn qpn) const;
   void add_qp(Qpn qpn, std::unique_ptr<QueuePair> qp);
@@ -70,7 +70,7 @@ struct Engine::State {
   ObjectTable<SrqId, SharedReceiveQueue> srqs;
   ObjectTable<AhId, AddressHandle> ahs;
   ObjectTable<XrcdId, XrcDomain> xrcds;
-  std::uint32_t last_srq_number = 0;
+  Random srq_numbers;
 
   struct QpSlot {
     std::unique_ptr<QueuePair> qp;
@@ -147,12 +147,11 @@ Result<QueuePair::Queues> Engine::State::find_queues(const QpParams& params) con
   return queues;
 }
 
-// Numbers go round, so that one is not used again while a peer may still name it.
+// At random, so that a peer that takes this process for another one, or an old SRQ for a new one, finds nothing.
 std::uint32_t Engine::State::make_srq_number() {
-  do {
-    last_srq_number = last_srq_number % wire::kMask24 + 1;
-  } while (core.xrc_srqs.contains(last_srq_number));
-  return last_srq_number;
+  std::uint32_t number = 0;
+  while (number == 0 || core.xrc_srqs.contains(number)) number = srq_numbers.next_u32() & wire::kMask24;
+  return number;
 }
 
 void Engine::State::settle(std::uint32_t slot) {

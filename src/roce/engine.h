@@ -282,7 +282,7 @@ struct Counters {
 
 class Engine {
  public:
-  // `key` seeds rkeys.
+  // `key` seeds rkeys and the numbers of SRQs.
   explicit Engine(const RandomKey& key);
   ~Engine();
 

@@ -36,6 +36,6 @@ ROWS = [
     Row("pyverbs", "CMID, asynchronous: multicast, joined, received, left", "small", pair("multicast", VETH_B_ADDRESS)),
 ]
 MISSING = [
-    Missing("pyverbs", "XRCD, DM, DmaBufMR, parent domains, flows, WQ", "refused with EOPNOTSUPP"),
+    Missing("pyverbs", "DM, DmaBufMR, parent domains, flows, WQ", "refused with EOPNOTSUPP"),
 ]
 CASES = cases(PACKAGES, ROWS, sanitized=("small",))

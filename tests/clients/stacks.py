@@ -135,7 +135,7 @@ ROWS = [
 ]
 MISSING = [
     Missing("qperf", "without -cm1, and so uc_* and ud_*", "it addresses by LID alone, which no RoCE device has"),
-    Missing("qperf", "xrc_*", "no XRC"),
+    Missing("qperf", "xrc_*", "as uc_*: -cm1 is for RC"),
     Missing("fi_pingpong", "-p verbs -e dgram", "libfabric exchanges LIDs for it, which no RoCE device has"),
     Missing("UCX", "an IPv4 GID", "UCX reads the kind of a GID in `/sys/class/infiniband`, where no driver is; "
             "with `UCX_IB_GID_INDEX` naming an IPv6 one it works. It also wants `/dev/infiniband/NAME` to be a character device; "

@@ -46,7 +46,7 @@ ibv_device_attr device_attributes(const host::Device& device) {
   attributes.max_qp_wr = roce::kWorkRequestsMax;
   attributes.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SYS_IMAGE_GUID |
                                 IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
-                                IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
   attributes.max_sge = roce::kSgeMax;
   attributes.max_sge_rd = roce::kSgeMax;
   attributes.max_cq = kCqsMax;

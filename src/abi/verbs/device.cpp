@@ -119,6 +119,9 @@ void install_operations(Context& context) {
   context.create_qp_ex = create_qp_ex;
   context.create_srq_ex = create_srq_ex;
   context.get_srq_num = get_srq_number;
+  context.open_xrcd = open_xrcd;
+  context.close_xrcd = close_xrcd;
+  context.open_qp = open_qp;
   context.sz = sizeof(verbs_context);
   ibv_context_ops& operations = context.context.ops;
   operations.alloc_mw = alloc_mw;

@@ -71,8 +71,11 @@ void deliver_async(ibv_context* to, const ibv_async_event& event) {
 void deliver_async_of(Cq& cq, ibv_event_type type) {
   deliver_async(cq.context, {.element = {.cq = cq.plain()}, .event_type = type});
 }
-void deliver_async_of(Qp& qp, ibv_event_type type) {
-  deliver_async(qp.qp_base.context, {.element = {.qp = &qp.qp_base}, .event_type = type});
+void deliver_async_of(SharedQp& qp, ibv_event_type type) {
+  const std::lock_guard lock(qp.mutex);
+  for (Qp* const handle : qp.handles) {
+    deliver_async(handle->qp_base.context, {.element = {.qp = &handle->qp_base}, .event_type = type});
+  }
 }
 void deliver_async_of(Srq& srq, ibv_event_type type) {
   deliver_async(srq.context, {.element = {.srq = &srq}, .event_type = type});
@@ -141,15 +144,15 @@ void deliver_event(const roce::Event& event) {
     case roce::EventType::kCqOverrun:
       return deliver_async_of(user_as<Cq>(event), IBV_EVENT_CQ_ERR);
     case roce::EventType::kQpEstablished:
-      return deliver_async_of(user_as<Qp>(event), IBV_EVENT_COMM_EST);
+      return deliver_async_of(user_as<SharedQp>(event), IBV_EVENT_COMM_EST);
     case roce::EventType::kQpFatal:
-      return deliver_async_of(user_as<Qp>(event), IBV_EVENT_QP_FATAL);
+      return deliver_async_of(user_as<SharedQp>(event), IBV_EVENT_QP_FATAL);
     case roce::EventType::kQpRequestError:
-      return deliver_async_of(user_as<Qp>(event), IBV_EVENT_QP_REQ_ERR);
+      return deliver_async_of(user_as<SharedQp>(event), IBV_EVENT_QP_REQ_ERR);
     case roce::EventType::kQpAccessError:
-      return deliver_async_of(user_as<Qp>(event), IBV_EVENT_QP_ACCESS_ERR);
+      return deliver_async_of(user_as<SharedQp>(event), IBV_EVENT_QP_ACCESS_ERR);
     case roce::EventType::kQpLastWqe:
-      return deliver_async_of(user_as<Qp>(event), IBV_EVENT_QP_LAST_WQE_REACHED);
+      return deliver_async_of(user_as<SharedQp>(event), IBV_EVENT_QP_LAST_WQE_REACHED);
     case roce::EventType::kSrqLimit:
       return deliver_async_of(user_as<Srq>(event), IBV_EVENT_SRQ_LIMIT_REACHED);
   }

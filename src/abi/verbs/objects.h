@@ -1,7 +1,7 @@
 // What programs hold pointers to: each verbs object is the public structure with our part behind it.
 //
-// Locks, in the order they are taken: SoftwareDevice's own, then a channel's or a context's, then the pthread mutex
-// inside an object. No lock is held where a program may block or be cancelled.
+// Locks, in the order they are taken: that of the XRC domains, SoftwareDevice's own, a queue pair's, a channel's or a
+// context's, the pthread mutex inside an object. No lock is held where a program may block or be cancelled.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -71,6 +71,15 @@ struct Context : verbs_context {
   static Context* from(ibv_context* context) { return static_cast<Context*>(verbs_get_ctx(context)); }
 };
 
+// One domain; what opens the same file in this process shares it.
+struct XrcDomain;
+
+struct Xrcd : ibv_xrcd {
+  std::shared_ptr<XrcDomain> domain;
+
+  static Xrcd* from(ibv_xrcd* xrcd) { return static_cast<Xrcd*>(xrcd); }
+};
+
 struct Pd : ibv_pd {
   roce::PdId id{};
 
@@ -132,10 +141,20 @@ struct RequestBatch {
   int error = 0;  // the first one met while building
 };
 
-struct Qp : ibv_qp_ex {
-  std::uint32_t async_reported = 0;
+struct Qp;
+
+// What all handles of one queue pair share. There is one handle, unless a receiving queue pair of XRC was opened again.
+struct SharedQp {
+  std::mutex mutex;  // guards handles
+  std::vector<Qp*> handles;
   ibv_qp_attr attributes{};  // as the program set them
   ibv_qp_init_attr init{};
+};
+
+struct Qp : ibv_qp_ex {
+  std::shared_ptr<SharedQp> shared;
+  std::shared_ptr<XrcDomain> domain;  // of a receiving queue pair of XRC
+  std::uint32_t async_reported = 0;
   std::unique_ptr<RequestBatch> batch;  // only with send_ops_flags
 
   static Qp* from(ibv_qp_ex* qp) { return static_cast<Qp*>(qp); }
@@ -194,7 +213,19 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions);
 int request_notify(ibv_cq* cq, int solicited_only);
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes);
 
+// xrc.cpp
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes);
+int close_xrcd(ibv_xrcd* xrcd);
+roce::XrcdId id_of(const Xrcd& xrcd);
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes);
+// The receiving queue pair can be opened again from now on.
+void enter_domain(Qp& qp, const Xrcd& xrcd);
+// True when other handles of the queue pair remain. Otherwise it cannot be opened again any more.
+bool leave_to_others(Qp& qp);
+
 // queue_pair.cpp, shared_receive_queue.cpp
+// What every new handle of a queue pair needs; its type, context and number are in place.
+void finish_handle(Qp& qp);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes);
 int get_srq_number(ibv_srq* srq, std::uint32_t* number);

@@ -16,6 +16,10 @@ std::optional<roce::QpType> type_of(ibv_qp_type type) {
       return roce::QpType::kUc;
     case IBV_QPT_UD:
       return roce::QpType::kUd;
+    case IBV_QPT_XRC_SEND:
+      return roce::QpType::kXrcSend;
+    case IBV_QPT_XRC_RECV:
+      return roce::QpType::kXrcRecv;
     default:
       return std::nullopt;
   }
@@ -39,27 +43,51 @@ void put_capacity(ibv_qp_cap& to, const roce::QpCapacity& from) {
 
 // What the QP starts with and what ibv_query_qp returns before anything was set.
 void reset_attributes(Qp& qp) {
-  qp.attributes = {};
-  qp.attributes.path_mig_state = IBV_MIG_MIGRATED;
-  qp.attributes.port_num = kDevicePort;
-  qp.attributes.cap = qp.init.cap;
+  ibv_qp_attr& attributes = qp.shared->attributes;
+  attributes = {};
+  attributes.path_mig_state = IBV_MIG_MIGRATED;
+  attributes.port_num = kDevicePort;
+  attributes.cap = qp.shared->init.cap;
+}
+
+// Where a new queue pair belongs: in a protection domain, or, if it receives for XRC, in an XRC domain.
+struct Home {
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  Xrcd* xrcd = nullptr;
+};
+
+// The queues that the type has.
+bool has_what_it_needs(const Home& home, const ibv_qp_init_attr& init, roce::QpType type) {
+  if (type == roce::QpType::kXrcRecv) return home.xrcd != nullptr;
+  if (home.pd == nullptr || init.send_cq == nullptr) return false;
+  return type == roce::QpType::kXrcSend || init.recv_cq != nullptr;
+}
+
+roce::QpParams engine_params(const Home& home, const ibv_qp_init_attr& init, roce::QpType type) {
+  roce::QpParams params{.type = type, .capacity = capacity_of(init.cap), .signal_all = init.sq_sig_all != 0};
+  if (roce::is_xrc(type)) params.capacity.recv_wr_max = params.capacity.recv_sge_max = 0;
+  if (type == roce::QpType::kXrcRecv) {
+    params.xrcd = id_of(*home.xrcd);
+    return params;
+  }
+  params.pd = Pd::from(home.pd)->id;
+  params.send_cq = Cq::from(init.send_cq)->id;
+  if (type == roce::QpType::kXrcSend) return params;
+  params.recv_cq = Cq::from(init.recv_cq)->id;
+  if (init.srq != nullptr) params.srq = Srq::from(init.srq)->id;
+  return params;
 }
 
 // Creates the QP in the engine and fills `qp` in; the capacity granted is written back to `init`.
-Result<void> create_in_engine(Qp& qp, ibv_pd* pd, ibv_qp_init_attr& init, roce::QpType type) {
-  client::SoftwareDevice& software = software_of(pd->context);
+Result<void> create_in_engine(Qp& qp, const Home& home, ibv_qp_init_attr& init, roce::QpType type) {
+  client::SoftwareDevice& software = software_of(home.context);
   const auto qpn = software.session().allocate_qpn();
   if (!qpn) return tl::unexpected(qpn.error());
   software.session().set_peer_qpn(*qpn, 0);
-  roce::QpParams params{.qpn = *qpn,
-                        .type = type,
-                        .pd = Pd::from(pd)->id,
-                        .send_cq = Cq::from(init.send_cq)->id,
-                        .recv_cq = Cq::from(init.recv_cq)->id,
-                        .srq = init.srq != nullptr ? std::optional(Srq::from(init.srq)->id) : std::nullopt,
-                        .capacity = capacity_of(init.cap),
-                        .signal_all = init.sq_sig_all != 0,
-                        .user = reinterpret_cast<std::uintptr_t>(&qp)};
+  roce::QpParams params = engine_params(home, init, type);
+  params.qpn = *qpn;
+  params.user = reinterpret_cast<std::uintptr_t>(qp.shared.get());
   const auto created = software.inspect([&](roce::Engine& engine) { return engine.create_qp(params); });
   if (!created) {
     software.session().free_qpn(*qpn);
@@ -67,12 +95,16 @@ Result<void> create_in_engine(Qp& qp, ibv_pd* pd, ibv_qp_init_attr& init, roce::
   }
   put_capacity(init.cap, params.capacity);
   ibv_qp& base = qp.qp_base;
-  base.context = pd->context;
+  base.context = home.context;
   base.qp_context = init.qp_context;
-  base.pd = pd;
-  base.send_cq = init.send_cq;
-  base.recv_cq = init.recv_cq;
-  base.srq = init.srq;
+  if (type != roce::QpType::kXrcRecv) {
+    base.pd = home.pd;
+    base.send_cq = init.send_cq;
+  }
+  if (!roce::is_xrc(type)) {
+    base.recv_cq = init.recv_cq;
+    base.srq = init.srq;
+  }
   base.handle = *qpn;
   base.qp_num = *qpn;
   base.state = IBV_QPS_RESET;
@@ -80,19 +112,19 @@ Result<void> create_in_engine(Qp& qp, ibv_pd* pd, ibv_qp_init_attr& init, roce::
   return {};
 }
 
-Qp* create(ibv_pd* pd, ibv_qp_init_attr& init) {
+Qp* create(const Home& home, ibv_qp_init_attr& init) {
   const auto type = type_of(init.qp_type);
   if (!type) return null_with_errno(EOPNOTSUPP);
-  if (pd == nullptr || init.send_cq == nullptr || init.recv_cq == nullptr) return null_with_errno(EINVAL);
+  if (!has_what_it_needs(home, init, *type)) return null_with_errno(EINVAL);
   auto qp = std::make_unique<Qp>();
-  if (const auto created = create_in_engine(*qp, pd, init, *type); !created) {
+  qp->shared = std::make_shared<SharedQp>();
+  if (const auto created = create_in_engine(*qp, home, init, *type); !created) {
     return null_with_errno(created.error().code);
   }
-  pthread_mutex_init(&qp->qp_base.mutex, nullptr);
-  pthread_cond_init(&qp->qp_base.cond, nullptr);
-  qp->init = init;
+  qp->shared->init = init;
   reset_attributes(*qp);
-  ++Context::from(pd->context)->objects;
+  finish_handle(*qp);
+  if (*type == roce::QpType::kXrcRecv) enter_domain(*qp, *home.xrcd);
   return qp.release();
 }
 
@@ -202,6 +234,18 @@ Result<roce::QpAttributes> query(const Qp& qp) {
   });
 }
 
+// Linux: what the direction of an XRC queue pair has no use for may be set and is ignored.
+int without_ignored(ibv_qp_type type, int mask) {
+  switch (type) {
+    case IBV_QPT_XRC_SEND:
+      return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV:
+      return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    default:
+      return mask;
+  }
+}
+
 Result<void> modify(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   client::SoftwareDevice& software = software_of(qp.qp_base.context);
   const auto current = query(qp);
@@ -230,17 +274,29 @@ Result<void> modify(Qp& qp, const ibv_qp_attr& attributes, int mask) {
 
 }  // namespace
 
+void finish_handle(Qp& qp) {
+  pthread_mutex_init(&qp.qp_base.mutex, nullptr);
+  pthread_cond_init(&qp.qp_base.cond, nullptr);
+  ++Context::from(qp.qp_base.context)->objects;
+  const std::lock_guard lock(qp.shared->mutex);
+  qp.shared->handles.push_back(&qp);
+}
+
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   constexpr std::uint32_t kKnown =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const std::uint32_t mask = attributes->comp_mask;
   if ((mask & ~kKnown) != 0) return null_with_errno(EOPNOTSUPP);
   if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0) {
     return null_with_errno(EOPNOTSUPP);
   }
-  if ((mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes->pd->context != context) return null_with_errno(EINVAL);
+  Home home{.context = context};
+  if ((mask & IBV_QP_INIT_ATTR_PD) != 0) home.pd = attributes->pd;
+  if ((mask & IBV_QP_INIT_ATTR_XRCD) != 0) home.xrcd = Xrcd::from(attributes->xrcd);
+  if (home.pd != nullptr && home.pd->context != context) return null_with_errno(EINVAL);
+  if (home.xrcd != nullptr && home.xrcd->context != context) return null_with_errno(EINVAL);
   auto& init = reinterpret_cast<ibv_qp_init_attr&>(*attributes);  // the same members in front
-  Qp* const qp = create(attributes->pd, init);
+  Qp* const qp = create(home, init);
   if (qp == nullptr) return nullptr;
   if ((mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 && !install_batch_functions(*qp, attributes->send_ops_flags)) {
     ibv_destroy_qp(&qp->qp_base);
@@ -256,7 +312,8 @@ using namespace ucm::abi::verbs;
 extern "C" {
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
-  Qp* const qp = create(pd, *init);
+  if (pd == nullptr) return null_with_errno(EINVAL);
+  Qp* const qp = create({.context = pd->context, .pd = pd}, *init);
   return qp != nullptr ? &qp->qp_base : nullptr;
 }
 
@@ -265,14 +322,15 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   return ours->batch != nullptr ? ours : nullptr;
 }
 
-int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int given_mask) {
   Qp& ours = *Qp::from(qp);
+  const int mask = without_ignored(qp->qp_type, given_mask);
   if (const auto done = modify(ours, *attributes, mask); !done) return done.error().code;
   if ((mask & IBV_QP_STATE) != 0) {
     qp->state = attributes->qp_state;
     if (qp->state == IBV_QPS_RESET) reset_attributes(ours);
   }
-  remember_attributes(ours.attributes, *attributes, mask);
+  remember_attributes(ours.shared->attributes, *attributes, mask);
   return 0;
 }
 
@@ -280,21 +338,23 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int /*mask*/, ibv_qp_init_
   const Qp& ours = *Qp::from(qp);
   const auto now = query(ours);
   if (!now) return now.error().code;
-  *attributes = ours.attributes;
+  *attributes = ours.shared->attributes;
   attributes->qp_state = static_cast<ibv_qp_state>(now->state);
   attributes->cur_qp_state = attributes->qp_state;
   qp->state = attributes->qp_state;
-  if (init != nullptr) *init = ours.init;
+  if (init != nullptr) *init = ours.shared->init;
   return 0;
 }
 
 int ibv_destroy_qp(ibv_qp* qp) {
   Qp* const ours = Qp::from(qp);
   ucm::client::SoftwareDevice& software = software_of(qp->context);
-  const auto done =
-      software.execute([&](ucm::roce::Engine& engine, ucm::TimeNs now) { return engine.destroy_qp(now, qp->qp_num); });
-  if (!done) return done.error().code;
-  software.session().free_qpn(qp->qp_num);
+  if (!leave_to_others(*ours)) {
+    const auto done = software.execute(
+        [&](ucm::roce::Engine& engine, ucm::TimeNs now) { return engine.destroy_qp(now, qp->qp_num); });
+    if (!done) return done.error().code;
+    software.session().free_qpn(qp->qp_num);
+  }
   retire_qp_events(*ours);
   --Context::from(qp->context)->objects;
   delete ours;

@@ -79,6 +79,10 @@ void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qpn, std::ui
   }
 }
 
+void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t remote_srqn) {
+  if (RequestBatch::Entry* const entry = last_of(qp)) entry->request.remote_srq = remote_srqn;
+}
+
 void wr_set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
   RequestBatch::Entry* const entry = last_of(qp);
   if (entry == nullptr) return;
@@ -185,6 +189,7 @@ bool install_batch_functions(Qp& qp, std::uint64_t send_ops_flags) {
   qp.wr_send_imm = wr_send_imm;
   qp.wr_send_inv = wr_send_inv;
   qp.wr_set_ud_addr = wr_set_ud_addr;
+  qp.wr_set_xrc_srqn = wr_set_xrc_srqn;
   qp.wr_set_inline_data = wr_set_inline_data;
   qp.wr_set_inline_data_list = wr_set_inline_data_list;
   qp.wr_set_sge = wr_set_sge;

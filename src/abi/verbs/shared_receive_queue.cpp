@@ -1,4 +1,6 @@
 // Shared receive queues.
+#include <optional>
+
 #include "abi/verbs/objects.h"
 
 namespace ucm::abi::verbs {
@@ -9,13 +11,15 @@ bool within_limits(const ibv_srq_attr& attributes) {
   return attributes.max_wr > 0 && attributes.max_wr <= roce::kWorkRequestsMax && attributes.max_sge <= roce::kSgeMax;
 }
 
-Srq* create(ibv_pd* pd, void* srq_context, const ibv_srq_attr& attributes) {
+Srq* create(ibv_pd* pd, void* srq_context, const ibv_srq_attr& attributes,
+            std::optional<roce::SrqParams::Xrc> xrc = std::nullopt) {
   if (!within_limits(attributes)) return null_with_errno(EINVAL);
   auto srq = std::make_unique<Srq>();
   const auto id = software_of(pd->context).inspect([&](roce::Engine& engine) {
     return engine.create_srq({.pd = Pd::from(pd)->id,
                               .wr_max = attributes.max_wr,
                               .sge_max = attributes.max_sge,
+                              .xrc = xrc,
                               .user = reinterpret_cast<std::uintptr_t>(srq.get())});
   });
   if (!id) return null_with_errno(id.error().code);
@@ -34,16 +38,24 @@ Srq* create(ibv_pd* pd, void* srq_context, const ibv_srq_attr& attributes) {
 }  // namespace
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
-  constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  constexpr std::uint32_t kForXrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | kForXrc;
   const std::uint32_t mask = attributes->comp_mask;
-  const bool basic = (mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attributes->srq_type == IBV_SRQT_BASIC;
-  if ((mask & ~kKnown) != 0 || !basic) return null_with_errno(EOPNOTSUPP);
+  const ibv_srq_type type = (mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? attributes->srq_type : IBV_SRQT_BASIC;
+  if ((mask & ~kKnown) != 0 || (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)) return null_with_errno(EOPNOTSUPP);
   if ((mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes->pd->context != context) return null_with_errno(EINVAL);
-  return create(attributes->pd, attributes->srq_context, attributes->attr);
+  if (type == IBV_SRQT_BASIC) return create(attributes->pd, attributes->srq_context, attributes->attr);
+  if ((mask & kForXrc) != kForXrc) return null_with_errno(EINVAL);
+  return create(attributes->pd, attributes->srq_context, attributes->attr,
+                roce::SrqParams::Xrc{.xrcd = id_of(*Xrcd::from(attributes->xrcd)), .cq = Cq::from(attributes->cq)->id});
 }
 
+// EINVAL: not of XRC, so that nobody can name it.
 int get_srq_number(ibv_srq* srq, std::uint32_t* number) {
-  *number = srq->handle;
+  const auto found =
+      software_of(srq->context).inspect([&](roce::Engine& engine) { return engine.srq_number(Srq::from(srq)->id); });
+  if (!found) return found.error().code;
+  *number = *found;
   return 0;
 }
 

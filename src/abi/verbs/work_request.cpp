@@ -45,9 +45,10 @@ std::optional<std::span<const roce::Sge>> copy_sges(const ibv_sge* list, int cou
   return std::span<const roce::Sge>(to).first(length);
 }
 
-// The fields that depend on the kind of operation.
-void put_target(roce::SendRequest& to, const ibv_send_wr& from, bool datagram) {
-  if (datagram) {
+// The fields that depend on the kind of queue pair and of operation.
+void put_target(roce::SendRequest& to, const ibv_send_wr& from, ibv_qp_type type) {
+  if (type == IBV_QPT_XRC_SEND) to.remote_srq = from.qp_type.xrc.remote_srqn;
+  if (type == IBV_QPT_UD) {
     if (from.wr.ud.ah != nullptr) to.ah = Ah::from(from.wr.ud.ah)->id;
     to.remote_qpn = from.wr.ud.remote_qpn;
     to.remote_qkey = from.wr.ud.remote_qkey;
@@ -80,8 +81,7 @@ Result<void> post_one(roce::Engine& engine, TimeNs now, const ibv_qp& qp, const 
   const auto opcode = opcode_of(from.opcode);
   const auto list = copy_sges(from.sg_list, from.num_sge, sges);
   if (!opcode || !list) return fail(EINVAL, "bad opcode or too many scatter/gather elements");
-  const bool datagram = qp.qp_type == IBV_QPT_UD;
-  if (datagram && from.wr.ud.ah == nullptr) return fail(EINVAL, "no address handle");
+  if (qp.qp_type == IBV_QPT_UD && from.wr.ud.ah == nullptr) return fail(EINVAL, "no address handle");
   roce::SendRequest request{.wr_id = from.wr_id,
                             .opcode = *opcode,
                             .signaled = (from.send_flags & IBV_SEND_SIGNALED) != 0,
@@ -90,7 +90,7 @@ Result<void> post_one(roce::Engine& engine, TimeNs now, const ibv_qp& qp, const 
                             .inline_data = (from.send_flags & IBV_SEND_INLINE) != 0,
                             .immediate = from.imm_data,
                             .sges = *list};
-  put_target(request, from, datagram);
+  put_target(request, from, qp.qp_type);
   return engine.post_send(now, qp.qp_num, request);
 }
 

@@ -163,7 +163,7 @@ inline void ready_for_datagrams(ibv_qp* qp) {
   ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
 
-// INIT, RTR and RTS towards `remote_qpn`; retries are for a lossy network.
+// INIT, RTR and RTS towards `remote_qpn`; retries are for a lossy network. A queue pair of XRC ignores half of it.
 inline void connect(ibv_qp* qp, std::uint32_t remote_qpn, std::uint8_t gid_index = 0) {
   ASSERT_EQ(to_init(qp), 0);
   ibv_qp_attr attributes{};

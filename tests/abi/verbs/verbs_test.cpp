@@ -80,10 +80,6 @@ TEST_F(Device, WithoutANodeTheListIsEmptyAndErrnoSaysWhy) {
 }
 
 TEST_F(Device, UnsupportedCallsSayEopnotsupp) {
-  ibv_xrcd_init_attr xrcd{};
-  errno = 0;
-  EXPECT_EQ(ibv_open_xrcd(context_, &xrcd), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
   errno = 0;
   EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
