@@ -162,8 +162,10 @@ TimeNs Engine::spread(TimeNs wait, std::uint32_t id, std::uint8_t time) const {
   return wait + static_cast<TimeNs>(draw % static_cast<std::uint64_t>(2 * most + 1)) - most;
 }
 
-void Engine::say_again(TimeNs now, const LastWords::Word& word) {
+void Engine::say_again(TimeNs now, LastWords::Word word) {
   const std::uint32_t id = load_be32(&word.mad[wire::MadHeader::kSize]);
+  word.cause = cause_;
+  word.cause.last_words = true;
   last_words_.add(now + spread(word.wait, id, word.repetitions), word);
 }
 
@@ -177,10 +179,9 @@ void Engine::on_last_words_deadline(TimeNs now) {
   for (std::size_t i = 0; i < kTimersPerCall && last_words_.next_deadline() <= now; ++i) {
     LastWords::Word word = last_words_.take();
     ++counters_.retries;
-    ++counters_.packets_sent;
-    Packet& packet = packets_.push_reused();
-    packet.path = word.path;
-    packet.mad = word.mad;
+    ++word.cause.repetition;
+    cause_ = word.cause;
+    new_packet(word.path).mad = word.mad;
     if (--word.repetitions == 0) continue;
     word.wait *= 2;
     say_again(now, word);
@@ -237,7 +238,9 @@ void Engine::step(Slot slot, const Stimulus& stimulus) {
   if (const auto exchange = connections_[slot].exchange; exchange != Connection::kNone && is_answer(stimulus.input)) {
     peers_.request_answered(exchanges_[exchange]);
   }
+  cause_ = {.of = Cause::Of::kConnection, .input = static_cast<std::uint8_t>(stimulus.input), .slot = slot};
   act(slot, to.action, stimulus);
+  if (observer_ != nullptr) observer_->on_step(slot, connections_[slot], stimulus.input, to);
   enter(stimulus.now, slot, to.next);
   if (stimulus.input != Input::kTurn) send_held_requests(stimulus.now);
 }
@@ -286,7 +289,7 @@ void Engine::act(Slot slot, Action action, const Stimulus& stimulus) {
       ++counters_.retries;
       Exchange& exchange = exchanges_[c.exchange];
       peers_.request_lost(stimulus.now, exchange);
-      ++exchange.repetitions;
+      cause_.repetition = ++exchange.repetitions;
       exchange.wait = std::min(2 * exchange.wait, config_.recovery.longest_backoff);
       send_again(slot);
       return arm(stimulus.now, slot);
@@ -401,6 +404,7 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   c.retry_interval_ms = 2 * milliseconds(params.packet_lifetime) + milliseconds(config_.cm_response_timeout);
   c.retries_max = config_.max_cm_retries;
   const Peers::Index peer = c.peer = peers_.find_or_add(c.path);
+  if (observer_ != nullptr) observer_->on_begin(slot, c);
   begin_exchange(now, slot, make_req(slot, params));
   timers_.set(slot, exchanges_[c.exchange].give_up_at);
   if (peer != Peers::kNone) {
@@ -515,6 +519,11 @@ std::optional<QpParameters> Engine::qp_parameters(ConnectionId id) const {
                       .traffic_class = c.path.traffic_class,
                       .hop_limit = c.path.hop_limit,
                       .dest_known = c.remote_comm_id != 0};
+}
+
+const Connection* Engine::connection(ConnectionId id) const {
+  const Slot slot = slot_of(id);
+  return slot != Connection::kNone ? &connections_[slot] : nullptr;
 }
 
 std::optional<State> Engine::state(ConnectionId id) const {

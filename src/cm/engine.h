@@ -23,6 +23,7 @@
 #include "cm/exchange.h"
 #include "cm/last_words.h"
 #include "cm/listeners.h"
+#include "cm/observer.h"
 #include "cm/path.h"
 #include "cm/peers.h"
 #include "cm/sidr.h"
@@ -119,12 +120,16 @@ struct Event {
 
 struct Packet {
   Path path{};
+  Cause cause{};
   std::array<std::uint8_t, wire::kMadSize> mad{};
 };
 
 class Engine {
  public:
   explicit Engine(const Config& config);
+
+  // Tells `observer` of everything from now on; nullptr: nobody. It outlives the engine, and those copied from it.
+  void observe(Observer* observer) { observer_ = observer; }
 
   // Listeners. EADDRINUSE when one with the same service ID, address, interface and family exists.
   Result<ListenerId> listen(const ListenParams& params);
@@ -187,10 +192,26 @@ class Engine {
   // Bounded work per call; call again while next_deadline() <= now.
   void on_deadline(TimeNs now);
 
+  // nullptr for an invalid handle. Good until the next call that takes `now`.
+  const Connection* connection(ConnectionId id) const;
   // nullopt for an invalid handle.
   std::optional<State> state(ConnectionId id) const;
   std::optional<SidrState> state(SidrId id) const;
   const Counters& counters() const { return counters_; }
+
+  // To look through what there is in pieces, by slots. nullptr: none there.
+  Slab<Connection>::Index connection_slots() const { return static_cast<Slot>(connections_.capacity()); }
+  const Connection* connection_in(Slab<Connection>::Index slot) const {
+    return connections_[slot].state != State::kGone ? &connections_[slot] : nullptr;
+  }
+  Slab<SidrExchange>::Index exchange_slots() const { return static_cast<Slot>(sidr_.exchanges.capacity()); }
+  const SidrExchange* exchange_in(Slab<SidrExchange>::Index slot) const {
+    return sidr_.exchanges[slot].state != SidrState::kGone ? &sidr_.exchanges[slot] : nullptr;
+  }
+  // What the peer takes to answer a message, smoothed.
+  std::optional<TimeNs> answer_time(const Connection& connection) const {
+    return peers_.answer_time(connection.path, connection.peer);
+  }
 
   // How much the engine holds; all zero when nothing is left.
   struct Usage {
@@ -279,7 +300,7 @@ class Engine {
   // `wait`, with jitter of its own for this message and this time.
   TimeNs spread(TimeNs wait, std::uint32_t id, std::uint8_t time) const;
   // The message will be sent again some times although nobody answers it; `wait` is the first wait.
-  void say_again(TimeNs now, const LastWords::Word& word);
+  void say_again(TimeNs now, LastWords::Word word);
   // RTU or DREP: the same once, unless the peer is a UCM, which asks again soon.
   void say_twice(TimeNs now, Slot slot, const Mad& mad);
   void on_last_words_deadline(TimeNs now);
@@ -291,7 +312,9 @@ class Engine {
   Event& push_event(Slot slot, EventType type, Bytes private_data);
   void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
 
-  // incoming.cpp: from a packet to the connection and its input. `path` is the way back.
+  // incoming.cpp: the packet at hand is for no connection.
+  void stray(std::uint64_t Counters::* counted);
+  // From a packet to the connection and its input. `path` is the way back.
   void on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req);
   void on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep);
   void on_rtu(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rtu& rtu);
@@ -340,6 +363,7 @@ class Engine {
   void add_sidr_to(StateHash& hash) const;
 
   // outgoing.cpp: the messages.
+  Packet& new_packet(const Path& path);
   template <class Message>
   const Mad& send(const Path& path, std::uint64_t transaction_id, const Message& message,
                   std::uint32_t attribute_modifier = 0);
@@ -386,6 +410,8 @@ class Engine {
   RingQueue<Event> events_;
   SidrTables sidr_;
   Counters counters_;
+  Cause cause_;  // of what is sent now
+  Observer* observer_ = nullptr;
 };
 
 }  // namespace ucm::cm

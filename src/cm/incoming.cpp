@@ -26,25 +26,31 @@ bool is_plausible(const wire::IpAddress& address, const Path& path) {
 
 }  // namespace
 
+void Engine::stray(std::uint64_t Counters::* counted) {
+  ++(counters_.*counted);
+  cause_ = {.of = Cause::Of::kPacket, .counted = counted};
+  if (observer_ != nullptr) observer_->on_stray(counted);
+}
+
 void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
   ++counters_.packets_received;
   if (mad.size() != wire::kMadSize) {
-    ++counters_.bad_size;
+    stray(&Counters::bad_size);
     return;
   }
   const auto header = *wire::MadHeader::parse(mad);
   if (header.base_version != wire::kMadBaseVersion || header.management_class != wire::kMadClassCm ||
       header.class_version != wire::kMadClassVersionCm) {
-    ++counters_.bad_header;
+    stray(&Counters::bad_header);
     return;
   }
   const Path reply = reply_path(path);
   if (header.method == wire::kMadMethodGet && header.attribute == wire::Attribute::kClassPortInfo) {
-    ++counters_.class_port_info_answered;
+    stray(&Counters::class_port_info_answered);
     return answer_class_port_info(reply, mad);
   }
   if (header.method != wire::kMadMethodSend) {
-    ++counters_.bad_header;
+    stray(&Counters::bad_header);
     return;
   }
   // Every payload of this size parses.
@@ -70,12 +76,12 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
       return on_sidr_rep(now, reply, header, *wire::SidrRep::parse(payload));
     case wire::Attribute::kLap:
     case wire::Attribute::kApr:
-      ++counters_.unsupported;
+      stray(&Counters::unsupported);
       return;
     case wire::Attribute::kClassPortInfo:
       break;
   }
-  ++counters_.unknown_attribute;
+  stray(&Counters::unknown_attribute);
 }
 
 // --------------------------------------------------------------------------------------------------------------------
@@ -84,7 +90,7 @@ void Engine::on_packet(TimeNs now, const Path& path, Bytes mad) {
 // The order of the checks decides which reason the peer hears.  // Linux: same
 void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Req& req) {
   if (req.local_comm_id == 0) {
-    ++counters_.bad_message;
+    stray(&Counters::bad_message);
     return;
   }
   const RemoteHashes hashes{.id = remote_hash(path, req.local_ca_guid, req.local_comm_id),
@@ -95,29 +101,29 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
     return;
   }
   if (const Slot slot = find_remote_qp(hashes.qp, path, req.local_ca_guid, req.local_qpn); slot != Connection::kNone) {
-    ++counters_.rejected_stale;
+    stray(&Counters::rejected_stale);
     reject_request(path, header, req, wire::RejReason::kStaleConnection);
     step(slot, {.now = now, .input = Input::kPeerForgot});
     return;
   }
   if (!listeners_.has_service(req.service_id)) {
-    ++counters_.rejected_no_listener;
+    stray(&Counters::rejected_no_listener);
     return reject_request(path, header, req, wire::RejReason::kInvalidServiceId);
   }
   if (!path_is_usable(path, header, req)) return;
   const auto addresses = *wire::IpCmHeader::parse(req.private_data);
   const Listeners::Index listener = listener_for(path, req.service_id, req.transport_service, addresses);
   if (listener == Listeners::kNone) {
-    ++counters_.rejected_not_for_us;
+    stray(&Counters::rejected_not_for_us);
     return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
   }
   const Listener& l = listeners_[listener];
   if (!requests_.has_room(l.requests, listener, l.params.backlog, path, header)) {
-    ++counters_.backlog_full;
+    stray(&Counters::backlog_full);
     return;
   }
   if (connections_.in_use() >= config_.connections_max) {
-    ++counters_.connections_full;
+    stray(&Counters::connections_full);
     return;
   }
   queue_request(now, path, header, req, hashes, addresses, listener);
@@ -125,17 +131,17 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
 
 bool Engine::path_is_usable(const Path& path, const wire::MadHeader& header, const wire::Req& req) {
   if (req.primary.remote_gid != path.local || !is_default_pkey(req.pkey)) {
-    ++counters_.rejected_gid;
+    stray(&Counters::rejected_gid);
     reject_request(path, header, req, wire::RejReason::kInvalidGid, &path.local);
     return false;
   }
   if (req.alternate.local_lid != 0) {
-    ++counters_.rejected_alternate_path;
+    stray(&Counters::rejected_alternate_path);
     reject_request(path, header, req, wire::RejReason::kInvalidAlternateGid, &req.primary.remote_gid);
     return false;
   }
   if (req.path_mtu < 1 || req.path_mtu > 5) {
-    ++counters_.rejected_mtu;
+    stray(&Counters::rejected_mtu);
     reject_request(path, header, req, wire::RejReason::kInvalidMtu);
     return false;
   }
@@ -177,6 +183,7 @@ void Engine::queue_request(TimeNs now, const Path& path, const wire::MadHeader& 
   c.retry_interval_ms = milliseconds(std::min(req.local_cm_response_timeout, kPeerTimeoutExponentMax));
   c.retries_max = req.max_cm_retries;
   know_peer(slot, hashes);
+  if (observer_ != nullptr) observer_->on_begin(slot, c);
   c.request = requests_.add(listeners_[listener].requests, listener, slot, path);
   Requests::Request& request = requests_[c.request];
   request.params = {.qpn = req.local_qpn,
@@ -200,18 +207,18 @@ void Engine::on_sidr_req(TimeNs now, const Path& path, const wire::MadHeader& he
     return;
   }
   if (!listeners_.has_service(req.service_id)) {
-    ++counters_.sidr_no_listener;
+    stray(&Counters::sidr_no_listener);
     return refuse_sidr(path, header, req, wire::SidrStatus::kUnsupportedServiceId);
   }
   const auto addresses = *wire::IpCmHeader::parse(req.private_data);
   const Listeners::Index listener = listener_for(path, req.service_id, std::nullopt, addresses);
   if (listener == Listeners::kNone) {  // whatever P_Key it names  // Linux: same
-    ++counters_.sidr_not_for_us;
+    stray(&Counters::sidr_not_for_us);
     return refuse_sidr(path, header, req, wire::SidrStatus::kRejected);
   }
   if (listeners_[listener].untaken_sidr >= listeners_[listener].params.backlog ||
       sidr_.exchanges.in_use() >= config_.connections_max) {
-    ++counters_.sidr_full;
+    stray(&Counters::sidr_full);
     return refuse_sidr(path, header, req, wire::SidrStatus::kRejected);
   }
   deliver_sidr_request(path, header, req, addresses, listener);
@@ -226,11 +233,11 @@ Engine::Slot Engine::find_connection(const Path& path, std::uint32_t local_comm_
   const Slot slot = by_comm_id_.find(
       local_comm_id, [&](Slot candidate) { return connections_[candidate].remote_comm_id == remote_comm_id; });
   if (slot == SlotTable::kNone) {
-    ++counters_.unknown_connection;
+    stray(&Counters::unknown_connection);
     return Connection::kNone;
   }
   if (!same_peer(connections_[slot].path, path)) {
-    ++counters_.wrong_source;
+    stray(&Counters::wrong_source);
     return Connection::kNone;
   }
   return slot;
@@ -238,7 +245,7 @@ Engine::Slot Engine::find_connection(const Path& path, std::uint32_t local_comm_
 
 bool Engine::role_is(Slot slot, Role role) {
   if (connections_[slot].active == (role == Role::kActive)) return true;
-  ++counters_.wrong_role;
+  stray(&Counters::wrong_role);
   return false;
 }
 
@@ -252,13 +259,13 @@ bool Engine::awaits_or_has(const Path& path, const wire::Rep& rep) const {
 
 void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep) {
   if (rep.local_comm_id == 0) {
-    ++counters_.bad_message;
+    stray(&Counters::bad_message);
     return;
   }
   // Linux may take a repeated REQ for a new one when the first one's connection is over, and would repeat this REP for
   // a minute.
   if (!from_ucm(header) && !awaits_or_has(path, rep)) {
-    ++counters_.rejected_unknown_rep;
+    stray(&Counters::rejected_unknown_rep);
     return reject_rep(path, header, rep, wire::RejReason::kInvalidCommId);
   }
   const RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id),
@@ -296,7 +303,7 @@ void Engine::on_rej(TimeNs now, const Path& path, const wire::Rej& rej) {
   if (rej.reason == wire::RejReason::kTimeout && rej.remote_comm_id == 0) {
     const std::uint64_t guid = load_be64(rej.ari.data());
     slot = find_remote_id(remote_hash(path, guid, rej.local_comm_id), path, guid, rej.local_comm_id);
-    if (slot == Connection::kNone) ++counters_.unknown_connection;
+    if (slot == Connection::kNone) stray(&Counters::unknown_connection);
   } else {
     // Linux: a REJ of a REQ has any local comm ID. One of a REP may overtake the REP, and nothing else would tell.
     const bool peer_is_known = by_comm_id_.find(rej.remote_comm_id, [&](Slot candidate) {
@@ -316,17 +323,17 @@ void Engine::on_dreq(TimeNs now, const Path& path, const wire::MadHeader& header
   });
   // A connection that is gone here is what the peer wants: say so.
   if (slot == SlotTable::kNone) {
-    ++counters_.unknown_dreqs_answered;
+    stray(&Counters::unknown_dreqs_answered);
     send_drep(path, header.transaction_id, dreq.remote_comm_id, dreq.local_comm_id);
     return;
   }
   const Connection& c = connections_[slot];
   if (!same_peer(c.path, path)) {
-    ++counters_.wrong_source;
+    stray(&Counters::wrong_source);
     return;
   }
   if (dreq.remote_qpn != c.local_qpn) {
-    ++counters_.wrong_qpn;
+    stray(&Counters::wrong_qpn);
     return;
   }
   step(slot, {.now = now, .input = Input::kDreq, .header = &header});
@@ -342,12 +349,12 @@ void Engine::on_drep(TimeNs now, const Path& path, const wire::MadHeader& header
 void Engine::on_sidr_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::SidrRep& rep) {
   const Slot slot = find_sidr_exchange(rep.request_id);
   if (slot == SlotTable::kNone) {
-    ++counters_.unknown_connection;
+    stray(&Counters::unknown_connection);
     return;
   }
   const SidrExchange& e = sidr_.exchanges[slot];
   if (!same_peer(e.path, path)) {
-    ++counters_.wrong_source;
+    stray(&Counters::wrong_source);
     return;
   }
   if (e.state == SidrState::kReqSent) {

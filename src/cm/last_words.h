@@ -9,6 +9,7 @@
 #include "base/deadline_heap.h"
 #include "base/hash.h"
 #include "base/time.h"
+#include "cm/observer.h"
 #include "cm/path.h"
 #include "cm/slab.h"
 #include "wire/mad.h"
@@ -20,6 +21,7 @@ class LastWords {
   struct Word {
     Path path{};
     std::array<std::uint8_t, wire::kMadSize> mad{};
+    Cause cause{};
     TimeNs wait = 0;               // until the next time, without jitter; then twice as long
     std::uint8_t repetitions = 0;  // left
   };

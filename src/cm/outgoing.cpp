@@ -43,12 +43,18 @@ void emit(const Message& message, std::uint64_t transaction_id, std::uint32_t at
 
 }  // namespace
 
-template <class Message>
-const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, const Message& message,
-                                std::uint32_t attribute_modifier) {
+Packet& Engine::new_packet(const Path& path) {
   ++counters_.packets_sent;
   Packet& packet = packets_.push_reused();
   packet.path = path;
+  packet.cause = cause_;
+  return packet;
+}
+
+template <class Message>
+const Engine::Mad& Engine::send(const Path& path, std::uint64_t transaction_id, const Message& message,
+                                std::uint32_t attribute_modifier) {
+  Packet& packet = new_packet(path);
   emit(message, transaction_id, attribute_modifier, packet.mad);
   return packet.mad;
 }
@@ -222,10 +228,7 @@ const Engine::Mad& Engine::send_drep(const Path& path, std::uint64_t transaction
 
 void Engine::send_again(Slot slot) {
   const Connection& c = connections_[slot];
-  ++counters_.packets_sent;
-  Packet& packet = packets_.push_reused();
-  packet.path = c.path;
-  packet.mad = exchanges_[c.exchange].mad;
+  new_packet(c.path).mad = exchanges_[c.exchange].mad;
 }
 
 void Engine::keep_sidr_message(Slot slot, const Mad& mad) {
@@ -236,10 +239,7 @@ void Engine::keep_sidr_message(Slot slot, const Mad& mad) {
 
 void Engine::send_sidr_again(Slot slot) {
   const SidrExchange& e = sidr_.exchanges[slot];
-  ++counters_.packets_sent;
-  Packet& packet = packets_.push_reused();
-  packet.path = e.path;
-  packet.mad = sidr_.messages[e.message];
+  new_packet(e.path).mad = sidr_.messages[e.message];
 }
 
 void Engine::send_sidr_req(Slot slot, const SidrConnectParams& params) {
@@ -277,9 +277,7 @@ void Engine::refuse_sidr(const Path& path, const wire::MadHeader& header, const 
 // Linux: the request comes back as GetResp with status "method or attribute not supported".
 void Engine::answer_class_port_info(const Path& path, Bytes mad) {
   constexpr std::uint16_t kStatusUnsupported = 0x000C;
-  ++counters_.packets_sent;
-  Packet& packet = packets_.push_reused();
-  packet.path = path;
+  Packet& packet = new_packet(path);
   std::copy(mad.begin(), mad.end(), packet.mad.begin());
   auto header = *wire::MadHeader::parse(mad);
   header.method = wire::kMadMethodGetResp;

@@ -64,6 +64,11 @@ void Peers::answered(Index index, const Answer& answer) {
   peer.answer_us = (7 * peer.answer_us + sample) / 8;
 }
 
+std::optional<TimeNs> Peers::answer_time(const Path& path, Index hint) const {
+  if (hint == kNone || !(peers_[hint].host == peer_host(path)) || !peers_[hint].measured) return std::nullopt;
+  return TimeNs{peers_[hint].answer_us} * kNanosecondsPerMicrosecond;
+}
+
 void Peers::take_turns(Index index) {
   Peer& peer = peers_[index];
   if (peer.in_turn || peer.held.empty() || peer.in_flight >= peer.window) return;

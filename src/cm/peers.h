@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/hash.h"
 #include "base/random.h"
@@ -74,6 +75,8 @@ class Peers {
     bool is_ucm = false;
   };
   void answered(Index peer, const Answer& answer);
+  // Smoothed; nullopt where it has not been measured, or the peer is not at `hint` any more.
+  std::optional<TimeNs> answer_time(const Path& path, Index hint) const;
 
   // Requests to one peer that are neither answered nor repeated yet are limited by a window, which grows with every
   // answer and shrinks when answers stay out (as TCP's: RFC 5681), and those to all peers by kRequestsInFlightMax. The

@@ -86,7 +86,9 @@ Result<void> Engine::step(Slot slot, const SidrStimulus& stimulus) {
   if (to.action == SidrAction::kRefuse) {
     return fail(EINVAL, std::string(name(stimulus.input)) + " is not possible in state " + std::string(name(state)));
   }
+  cause_ = {.of = Cause::Of::kExchange, .input = static_cast<std::uint8_t>(stimulus.input), .slot = slot};
   act(slot, to.action, stimulus);
+  if (observer_ != nullptr) observer_->on_step(slot, sidr_.exchanges[slot], stimulus.input, to);
   enter(stimulus.now, slot, to.next);
   return {};
 }
@@ -110,7 +112,7 @@ void Engine::act(Slot slot, SidrAction action, const SidrStimulus& stimulus) {
       return send_sidr_again(slot);
     case SidrAction::kRetry:
       ++counters_.retries;
-      ++e.repetitions;
+      cause_.repetition = ++e.repetitions;
       e.wait = std::min(2 * e.wait, kInterval);
       send_sidr_again(slot);
       return arm_sidr(stimulus.now, slot);
@@ -183,6 +185,8 @@ Result<SidrId> Engine::sidr_connect(TimeNs now, const SidrConnectParams& params)
   e.give_up_at = now + (config_.max_cm_retries + 1) * kInterval;
   e.wait = peers_.first_sidr_wait(peers_.find(e.path), kInterval);
   sidr_.by_request_id.insert(request_id, slot);
+  if (observer_ != nullptr) observer_->on_begin(slot, e);
+  cause_ = {.of = Cause::Of::kSidrConnect, .slot = slot};
   send_sidr_req(slot, params);
   arm_sidr(now, slot);
   return sidr_handle(slot);
@@ -245,6 +249,7 @@ void Engine::deliver_sidr_request(const Path& path, const wire::MadHeader& heade
   e.listener = listener;
   ++listeners_[listener].untaken_sidr;
   sidr_.by_remote_request.insert(remote_hash(path, req.service_id, req.request_id), slot);
+  if (observer_ != nullptr) observer_->on_begin(slot, e);
   SidrEvent& event =
       push_event(slot, SidrEventType::kRequest, 0, Bytes(req.private_data).subspan(wire::IpCmHeader::kSize));
   event.listener = listener_handle(listener);

@@ -25,6 +25,11 @@ Core::Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, c
                                             const wire::IpAddress& address) { check_neighbor({ifindex, address}); }});
 }
 
+void Core::record(FlightRecorder& recorder) {
+  recorder_ = &recorder;
+  engine_.observe(&recorder);
+}
+
 RdmaId* Core::find(std::uint32_t id) {
   const auto it = ids_.find(id);
   return it != ids_.end() ? &it->second : nullptr;
@@ -46,6 +51,7 @@ RdmaId* Core::create(SessionId session, LinkId link) {
   id.id = last_id_;
   id.session = session;
   id.link = link;
+  if (callbacks_.user_of) id.user = callbacks_.user_of(session);
   return &id;
 }
 
@@ -88,15 +94,18 @@ void Core::destroy_where(TimeNs now, Predicate predicate) {
 }
 
 void Core::remove_link(TimeNs now, LinkId link) {
+  at(now);
   destroy_where(now, [&](const RdmaId& id) { return id.link == link; });
 }
 
 void Core::remove_session(TimeNs now, SessionId session) {
+  at(now);
   destroy_where(now, [&](const RdmaId& id) { return id.session == session; });
   low_port_sessions_.erase(session);
 }
 
 void Core::receive(TimeNs now) {
+  at(now);
   port_.receive([&](const net::Datagram& datagram) { on_datagram(now, datagram); }, kDatagramsPerTurn);
   work_ = true;
 }
@@ -135,6 +144,7 @@ void Core::on_gsi_packet(TimeNs now, const net::Datagram& datagram) {
     ++counters_.not_the_node;
     return;
   }
+  if (recorder_ != nullptr) recorder_->begin_packet(info, *mad);
   engine_.on_packet(now,
                     {.local = info.destination,
                      .remote = info.source,
@@ -142,11 +152,13 @@ void Core::on_gsi_packet(TimeNs now, const net::Datagram& datagram) {
                      .traffic_class = info.traffic_class,
                      .hop_limit = info.hop_limit},
                     *mad);
+  if (recorder_ != nullptr) recorder_->end_packet();
   // At once: the next packet may be about a request of this one.
   take_events(now);
 }
 
 TimeNs Core::turn(TimeNs now) {
+  at(now);
   work_ = false;
   if (next_held_receive_ <= now) receive(now);
   next_held_receive_ = port_.holds_datagrams() ? now + kHeldDatagramsNs : kNever;
@@ -180,6 +192,7 @@ void Core::send_packets() {
     wire::emit_gsi_packet(datagram.info, psn_, packet->mad, bytes[count]);
     psn_ = (psn_ + 1) & wire::kMask24;
     datagram.payload = bytes[count];
+    if (recorder_ != nullptr) recorder_->sent(*packet, datagram.info);
     if (++count == batch.size()) {
       port_.send(batch);
       count = 0;

@@ -18,6 +18,7 @@
 #include "cm/engine.h"
 #include "host/host.h"
 #include "net/packet_port.h"
+#include "node/flight_recorder.h"
 #include "node/node.h"
 #include "node/port_space.h"
 #include "node/rdma_id.h"
@@ -40,6 +41,8 @@ class Core {
  public:
   // `port` and `host` outlive the core; the host's observer becomes the core's.
   Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, const RandomKey& key);
+  // Tells `recorder` of everything from now on; it outlives the core.
+  void record(FlightRecorder& recorder);
 
   ipc::CmReply execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command);
   void remove_link(TimeNs now, LinkId link);
@@ -73,12 +76,17 @@ class Core {
   void forget_resolution(RdmaId& id);
   template <class Predicate>
   void destroy_where(TimeNs now, Predicate predicate);
+  void at(TimeNs now) {
+    if (recorder_ != nullptr) recorder_->at(now);
+  }
   void on_datagram(TimeNs now, const net::Datagram& datagram);
   void on_gsi_packet(TimeNs now, const net::Datagram& datagram);
   void send_packets();
   void on_devices_changed();
 
-  // core_calls.cpp: one function per rdma_cm call; the state has been checked.
+  // core_calls.cpp
+  Result<void> perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCommand& command);
+  // One function per rdma_cm call; the state has been checked.
   Result<void> create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply);
   void migrate(RdmaId& id, LinkId link);
   Result<void> set_option(RdmaId& id, const ipc::CmCommand& command);
@@ -125,6 +133,7 @@ class Core {
   net::PacketPort& port_;
   host::Host& host_;
   Node::Callbacks callbacks_;
+  FlightRecorder* recorder_ = nullptr;
   cm::Engine engine_;
   Random random_;
   PortSpaces ports_;

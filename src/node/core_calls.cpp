@@ -77,35 +77,44 @@ const Core::CallEntry* Core::find_call(ipc::CmCall call) {
 ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command) {
   ipc::CmReply reply{.sequence = command.sequence, .id = command.id};
   work_ = true;
-  Result<void> done;
+  at(now);
   RdmaId* const id = find_own(session, command.id);
+  if (recorder_ != nullptr) recorder_->begin_call(id);
+  Result<void> done;
   if (command.call == ipc::CmCall::kCreateId) {
     done = create_id(session, link, command, reply);
   } else if (id == nullptr) {
     done = fail(ENOENT, "no such ID");
   } else if (command.call == ipc::CmCall::kDestroyId) {
+    // Before it is gone.
+    if (recorder_ != nullptr) recorder_->end_call(id, command.call, 0);
     destroy(now, id->id);
     return reply;
-  } else if (command.call == ipc::CmCall::kMigrateId) {
-    migrate(*id, link);
-  } else if (command.call == ipc::CmCall::kSetOption) {
-    done = set_option(*id, command);
-  } else if (command.call == ipc::CmCall::kRequestTaken) {
-    done = request_taken(now, *id);
-  } else if (const CallEntry* const call = find_call(command.call)) {
-    const auto next = next_state(id->state, call->input);
-    done = next ? (this->*call->function)(now, *id, command) : fail(EINVAL, "not in this state");
-    // Resolution enters its states itself: it may be over already.
-    if (done && call->input != IdInput::kResolveAddr) id->state = *next;
   } else {
-    done = fail(ENOSYS, "no such call");
-  }
-  if (!done) reply.error = done.error().code;
-  if (id != nullptr) {
+    done = perform(now, *id, link, command);
     reply.ifindex = id->ifindex;
     reply.local = to_socket_address(id->local);
   }
+  if (!done) reply.error = done.error().code;
+  if (recorder_ != nullptr) recorder_->end_call(find_own(session, reply.id), command.call, reply.error);
   return reply;
+}
+
+Result<void> Core::perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCommand& command) {
+  if (command.call == ipc::CmCall::kMigrateId) {
+    migrate(id, link);
+    return {};
+  }
+  if (command.call == ipc::CmCall::kSetOption) return set_option(id, command);
+  if (command.call == ipc::CmCall::kRequestTaken) return request_taken(now, id);
+  const CallEntry* const call = find_call(command.call);
+  if (call == nullptr) return fail(ENOSYS, "no such call");
+  const auto next = next_state(id.state, call->input);
+  if (!next) return fail(EINVAL, "not in this state");
+  auto done = (this->*call->function)(now, id, command);
+  // Resolution enters its states itself: it may be over already.
+  if (done && call->input != IdInput::kResolveAddr) id.state = *next;
+  return done;
 }
 
 Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply) {

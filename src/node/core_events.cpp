@@ -110,6 +110,7 @@ void Core::on_request(TimeNs now, const cm::Event& event) {
     return;
   }
   id->connection = event.connection;
+  if (recorder_ != nullptr) recorder_->adopt(*id);
   if (const auto qp = engine_.qp_parameters(event.connection)) {
     id->path_mtu = qp->path_mtu;
     id->flow_label = qp->flow_label;
@@ -131,6 +132,7 @@ void Core::on_request(TimeNs now, const cm::SidrEvent& event) {
     return;
   }
   id->exchange = event.exchange;
+  if (recorder_ != nullptr) recorder_->adopt(*id);
   engine_.sidr_set_user(event.exchange, id->id);
   ipc::CmEvent told{
       .type = ipc::CmEventType::kConnectRequest, .id = id->id, .listen_id = id->listen_id, .path = path_of(*id)};
@@ -168,6 +170,8 @@ void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
 void Core::push_event(std::uint32_t id, const ipc::CmEvent& event) {
   events_.emplace_back(id, event);
   work_ = true;
+  if (recorder_ == nullptr) return;
+  if (RdmaId* const whose = find(event.id)) recorder_->event(*whose, event);
 }
 
 // Events of IDs destroyed meanwhile are dropped; a request counts as its listener's and as its own.

@@ -32,6 +32,7 @@ struct Node::Impl {
   std::unique_ptr<net::UdpPort> udp;       // null when the fault port has it
   std::unique_ptr<net::FaultPort> faults;  // null without faults
   std::unique_ptr<host::NetlinkHost> host;
+  std::unique_ptr<FlightRecorder> recorder;  // null when nothing is recorded
   std::unique_ptr<Core> core;
   std::vector<std::string> warnings;
   // The loop keeps its hooks for ever: they ask whether the node is still there.
@@ -72,6 +73,10 @@ Result<std::unique_ptr<Node>> Node::open(net::EventLoop& loop, const Options& op
   if (options.faults) impl->faults = std::make_unique<net::FaultPort>(std::move(impl->udp), *options.faults);
   impl->host = std::move(*host);
   impl->core = std::make_unique<Core>(impl->port(), *impl->host, std::move(callbacks), *key);
+  if (options.flight_records != 0) {
+    impl->recorder = std::make_unique<FlightRecorder>(options.flight_records);
+    impl->core->record(*impl->recorder);
+  }
   impl->warnings = find_warnings();
   if (auto watched = impl->watch(); !watched) return tl::unexpected(watched.error());
   return std::unique_ptr<Node>(new Node(std::move(impl)));
@@ -94,6 +99,7 @@ std::vector<Node::ListenerStatus> Node::listeners() const { return impl_->core->
 std::vector<Node::ConnectionStatus> Node::connections() const { return impl_->core->connections(); }
 std::vector<Node::Count> Node::counters() const { return impl_->core->counters(); }
 std::vector<Node::Count> Node::held() const { return impl_->core->held(); }
+FlightRecorder* Node::recorder() { return impl_->recorder.get(); }
 const host::Host& Node::host() const { return *impl_->host; }
 const std::vector<std::string>& Node::warnings() const { return impl_->warnings; }
 

@@ -25,8 +25,11 @@ namespace ucm::node {
 using SessionId = std::uint32_t;  // a process
 using LinkId = std::uint32_t;     // an event channel of a process
 
+class FlightRecorder;
+
 struct Options {
   std::optional<net::FaultSpec> faults;  // injected on everything received; tests
+  std::size_t flight_records = 0;        // kept by the flight recorder, a power of two; 0: there is none
 };
 
 class Node {
@@ -38,6 +41,8 @@ class Node {
     std::function<void(std::uint32_t qpn, const wire::DatagramInfo&, Bytes payload)> deliver_data;
     // May `session` use `qpn` in connect() and accept()?
     std::function<bool(SessionId, std::uint32_t qpn)> owns_qpn;
+    // Who runs the process; may be left out.
+    std::function<std::uint32_t(SessionId)> user_of{};
   };
 
   // Binds UDP 4791 on IPv4 and, where there is IPv6, on IPv6. EADDRINUSE's message says who holds the port.
@@ -79,6 +84,8 @@ class Node {
   std::vector<Count> counters() const;
   // What is held at the moment, also after its program has ended: all zero when nothing is left.
   std::vector<Count> held() const;
+  // nullptr when there is none.
+  FlightRecorder* recorder();
   const host::Host& host() const;
   // What a person should know about this host; usually empty.
   const std::vector<std::string>& warnings() const;

@@ -9,6 +9,7 @@
 #include "cm/engine.h"
 #include "host/host.h"
 #include "ipc/cm_api.h"
+#include "ipc/trace.h"
 #include "node/id_state.h"
 #include "node/node.h"
 
@@ -71,6 +72,10 @@ struct RdmaId {
   bool passive = false;
   bool accepted = false;
   std::uint32_t listen_id = 0;
+
+  // For the flight recorder: whose it is, and its newest record while it has no connection.
+  std::uint32_t user = ipc::kTraceNoUser;
+  std::uint64_t last_record = 0;
 
   bool removal_told = false;  // its device has gone
 

@@ -38,6 +38,7 @@ enum class Attribute : std::uint16_t {
 
 struct MadHeader {
   static constexpr std::size_t kSize = 24;
+  static constexpr std::size_t kAttributeOffset = 16;
   std::uint8_t base_version = kMadBaseVersion;
   std::uint8_t management_class = kMadClassCm;
   std::uint8_t class_version = kMadClassVersionCm;
