@@ -18,6 +18,7 @@ void Connection::add_to(StateHash& hash) const {
                                   initiator_depth, retry_count, rnr_retry_count, path.traffic_class, path.hop_limit}) {
     hash.add(byte);
   }
+  hash.add(static_cast<std::uint8_t>(transport));
   hash.add(active);
   hash.add(peer_is_ucm);
   hash.add(disconnect_reported);

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "cm/path.h"
 #include "cm/state_machine.h"
+#include "wire/cm_messages.h"
 
 namespace ucm::cm {
 
@@ -33,6 +34,7 @@ struct Connection {
   std::uint32_t exchange = kNone;       // while a message is repeated
   std::uint32_t request = kNone;        // while the application has not read it
   State state = State::kGone;
+  wire::TransportService transport = wire::TransportService::kRc;  // extended: XRC
   bool active = false;
   bool peer_is_ucm = false;  // once the peer is known
   bool disconnect_reported = false;
@@ -44,6 +46,8 @@ struct Connection {
   std::uint8_t initiator_depth = 0;
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;
+
+  bool is_xrc() const { return transport == wire::TransportService::kExtended; }
 
   void add_to(StateHash& hash) const;
 };

@@ -341,7 +341,7 @@ void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep&
   c.remote_comm_id = rep.local_comm_id;
   c.peer_is_ucm = from_ucm(header);
   c.remote_guid = rep.local_ca_guid;
-  c.remote_qpn = rep.local_qpn;
+  c.remote_qpn = qpn_of(rep);
   c.sq_psn = rep.starting_psn;
   c.responder_resources = rep.initiator_depth;
   c.initiator_depth = rep.responder_resources;
@@ -349,7 +349,7 @@ void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep&
   c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_lifetime);
   know_peer(slot, hashes);
   Event& event = push_event(slot, EventType::kConnectResponse, rep.private_data);
-  event.peer = {.qpn = rep.local_qpn,
+  event.peer = {.qpn = c.remote_qpn,
                 .srq = rep.srq,
                 .responder_resources = rep.responder_resources,
                 .initiator_depth = rep.initiator_depth,
@@ -390,6 +390,7 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   Connection& c = connections_[slot];
   c.state = State::kReqHeld;
   c.active = true;
+  c.transport = params.transport;
   c.user = params.user;
   c.local_guid = params.ca_guid;
   c.local_qpn = params.params.qpn;

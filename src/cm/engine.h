@@ -56,9 +56,9 @@ struct ConnectParams {
   std::uint64_t ca_guid = 0;  // of the local device
   std::uint64_t service_id = 0;
   std::uint16_t source_port = 0;
-  wire::TransportService transport = wire::TransportService::kRc;
-  std::uint8_t path_mtu = 3;          // 1 = 256 .. 5 = 4096
-  std::uint8_t packet_lifetime = 16;  // exponent of 4.096 us  // Linux >= 6.2
+  wire::TransportService transport = wire::TransportService::kRc;  // extended: XRC, from a QP that sends
+  std::uint8_t path_mtu = 3;                                       // 1 = 256 .. 5 = 4096
+  std::uint8_t packet_lifetime = 16;                               // exponent of 4.096 us  // Linux >= 6.2
   std::uint32_t flow_label = 0;
   ConnectionParams params{};
   Bytes private_data{};  // at most 56; copied
@@ -334,6 +334,8 @@ class Engine {
   Slot find_connection(const Path& path, std::uint32_t local_comm_id, std::uint32_t remote_comm_id);
   // Whether somebody here waits for the REP, or has had it, or nobody is to be told that nobody does.
   bool awaits_or_has(const Path& path, const wire::Rep& rep) const;
+  // The QP that answers: of XRC it lies in another field.
+  std::uint32_t qpn_of(const wire::Rep& rep) const;
   bool role_is(Slot slot, Role role);
 
   // sidr.cpp: datagram service. Slots are those of sidr_.exchanges.

@@ -112,8 +112,10 @@ void Engine::on_req(TimeNs now, const Path& path, const wire::MadHeader& header,
   }
   if (!path_is_usable(path, header, req)) return;
   const auto addresses = *wire::IpCmHeader::parse(req.private_data);
+  const bool known_transport =
+      req.transport_service != wire::TransportService::kExtended || req.extended_transport_type == wire::kExtendedXrc;
   const Listeners::Index listener = listener_for(path, req.service_id, req.transport_service, addresses);
-  if (listener == Listeners::kNone) {
+  if (!known_transport || listener == Listeners::kNone) {
     stray(&Counters::rejected_not_for_us);
     return reject_request(path, header, req, wire::RejReason::kConsumerDefined);
   }
@@ -167,6 +169,7 @@ void Engine::queue_request(TimeNs now, const Path& path, const wire::MadHeader& 
   const Slot slot = create_connection(answer);
   Connection& c = connections_[slot];
   c.state = State::kReqQueued;
+  c.transport = req.transport_service;
   c.transaction_id = header.transaction_id;
   c.remote_comm_id = req.local_comm_id;
   c.peer_is_ucm = from_ucm(header);
@@ -257,6 +260,11 @@ bool Engine::awaits_or_has(const Path& path, const wire::Rep& rep) const {
   return !c.active || !same_peer(c.path, path) || c.remote_comm_id == 0 || c.remote_comm_id == rep.local_comm_id;
 }
 
+std::uint32_t Engine::qpn_of(const wire::Rep& rep) const {
+  const Slot slot = by_comm_id_.find(rep.remote_comm_id, [](Slot) { return true; });
+  return slot != SlotTable::kNone && connections_[slot].is_xrc() ? rep.local_eecn : rep.local_qpn;
+}
+
 void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep) {
   if (rep.local_comm_id == 0) {
     stray(&Counters::bad_message);
@@ -268,8 +276,9 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
     stray(&Counters::rejected_unknown_rep);
     return reject_rep(path, header, rep, wire::RejReason::kInvalidCommId);
   }
+  const std::uint32_t qpn = qpn_of(rep);
   const RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id),
-                            .qp = remote_hash(path, rep.local_ca_guid, rep.local_qpn)};
+                            .qp = remote_hash(path, rep.local_ca_guid, qpn)};
   const bool repeated = find_remote_id(hashes.id, path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
   const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
   if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
@@ -277,7 +286,7 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
   Input input = Input::kRep;
   const State state = connections_[slot].state;
   const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;
-  const Slot holder = awaited ? find_remote_qp(hashes.qp, path, rep.local_ca_guid, rep.local_qpn) : Connection::kNone;
+  const Slot holder = awaited ? find_remote_qp(hashes.qp, path, rep.local_ca_guid, qpn) : Connection::kNone;
   if (holder != Connection::kNone) input = Input::kRepStale;
   step(slot, {.now = now, .input = input, .header = &header, .rep = &rep, .rep_hashes = hashes});
   if (holder != Connection::kNone) step(holder, {.now = now, .input = Input::kPeerForgot});

@@ -68,19 +68,23 @@ Engine::Mad Engine::make_req(Slot slot, const ConnectParams& params) {
   req.service_id = params.service_id;
   req.local_ca_guid = c.local_guid;
   req.local_qpn = c.local_qpn;
-  req.responder_resources = c.responder_resources;
+  if (c.is_xrc()) {  // only the peer's QP receives and answers  // Linux: same
+    req.extended_transport_type = wire::kExtendedXrc;
+  } else {
+    req.responder_resources = c.responder_resources;
+    req.retry_count = c.retry_count;
+    req.rnr_retry_count = c.rnr_retry_count;
+    req.srq = params.params.srq;
+  }
   req.initiator_depth = c.initiator_depth;
   req.remote_cm_response_timeout = config_.cm_response_timeout;
   req.transport_service = params.transport;
   req.end_to_end_flow_control = params.params.flow_control;
   req.starting_psn = c.rq_psn;
   req.local_cm_response_timeout = config_.cm_response_timeout;
-  req.retry_count = c.retry_count;
   req.pkey = wire::kDefaultPkey;
   req.path_mtu = c.path_mtu;
-  req.rnr_retry_count = c.rnr_retry_count;
   req.max_cm_retries = config_.max_cm_retries;
-  req.srq = params.params.srq;
   req.primary = {.local_lid = kPermissiveLid,
                  .remote_lid = kPermissiveLid,
                  .local_gid = c.path.local,
@@ -112,15 +116,20 @@ void Engine::send_rep(TimeNs now, Slot slot, const AcceptParams& params) {
   wire::Rep rep;
   rep.local_comm_id = c.local_comm_id;
   rep.remote_comm_id = c.remote_comm_id;
-  rep.local_qpn = c.local_qpn;
   rep.vendor_id = params.params.vendor_id;
   rep.starting_psn = c.rq_psn;
   rep.responder_resources = c.responder_resources;
-  rep.initiator_depth = c.initiator_depth;
+  if (c.is_xrc()) {  // this side's QP only receives, and what it receives goes to SRQs  // Linux: same
+    rep.local_eecn = c.local_qpn;
+    rep.srq = true;
+  } else {
+    rep.local_qpn = c.local_qpn;
+    rep.initiator_depth = c.initiator_depth;
+    rep.end_to_end_flow_control = params.params.flow_control;
+    rep.srq = params.params.srq;
+  }
   rep.target_ack_delay = config_.target_ack_delay;
-  rep.end_to_end_flow_control = params.params.flow_control;
   rep.rnr_retry_count = std::min<std::uint8_t>(params.params.rnr_retry_count, 7);
-  rep.srq = params.params.srq;
   rep.local_ca_guid = c.local_guid;
   copy_into(rep.private_data, params.private_data);
   begin_exchange(now, slot, send(c.path, c.transaction_id, rep, params.params.ece_options));

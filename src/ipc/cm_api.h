@@ -66,7 +66,7 @@ static_assert(sizeof(CmConnParam) == 228);
 struct CmCommand {
   std::uint32_t sequence = 0;  // echoed in the reply
   CmCall call{};
-  std::uint8_t qp_type = 0;  // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD)
+  std::uint8_t qp_type = 0;  // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD, 9 XRC sending, 10 XRC receiving)
   std::uint8_t reserved = 0;
   std::uint32_t id = 0;
   std::uint16_t port_space = 0;  // kCreateId: rdma_port_space

@@ -22,10 +22,27 @@ bool is_port_space(std::uint16_t value) {
   return std::ranges::find(kKnown, static_cast<wire::PortSpace>(value)) != kKnown.end();
 }
 
+// What a REQ says of the type of QP; nullopt for a type that has no connections.
+std::optional<wire::TransportService> transport_of(std::uint8_t qp_type) {
+  switch (qp_type) {
+    case kQpTypeRc:
+      return wire::TransportService::kRc;
+    case kQpTypeUc:
+      return wire::TransportService::kUc;
+    case kQpTypeXrcSend:
+    case kQpTypeXrcRecv:
+      return wire::TransportService::kExtended;
+    default:
+      return std::nullopt;
+  }
+}
+
 // Addresses can be bound and resolved in every port space and for every type of QP.
 Result<void> check_connectable(const RdmaId& id) {
-  if (id.port_space == wire::PortSpace::kTcp ? id.qp_type == kQpTypeRc : id.is_datagram()) return {};
-  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP and datagrams elsewhere are supported");
+  if (id.is_datagram() && id.port_space != wire::PortSpace::kTcp) return {};
+  if (id.port_space == wire::PortSpace::kIb && transport_of(id.qp_type)) return {};
+  if (id.port_space == wire::PortSpace::kTcp && id.qp_type == kQpTypeRc) return {};
+  return fail(EOPNOTSUPP, "the port space is not for QPs of this type");
 }
 
 cm::ConnectionParams connection_params(const ipc::CmConnParam& conn) {
@@ -151,7 +168,9 @@ Result<void> Core::set_option(RdmaId& id, const ipc::CmCommand& command) {
       ports_.update(id.id, claim_of(id));
       return {};
     case ipc::CmOption::kAckTimeout:
-      if (id.qp_type != kQpTypeRc || value > kAckTimeoutMax) return fail(EINVAL, "only for RC, 0 to 31");
+      if ((id.qp_type != kQpTypeRc && id.qp_type != kQpTypeXrcSend) || value > kAckTimeoutMax) {
+        return fail(EINVAL, "only for RC and sending XRC, 0 to 31");
+      }
       id.ack_timeout = static_cast<std::uint8_t>(value);
       return {};
   }
@@ -219,6 +238,7 @@ Result<void> Core::resolve_route(TimeNs, RdmaId& id, const ipc::CmCommand& comma
 
 Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   if (auto connectable = check_connectable(id); !connectable) return connectable;
+  if (id.qp_type == kQpTypeXrcSend) return fail(EINVAL, "a QP that sends answers nobody");
   if (id.state == IdState::kIdle) {
     if (auto bound = bind(id, {.address = wire::IpAddress::ipv4_any(), .known = true}); !bound) return bound;
     id.state = IdState::kAddrBound;
@@ -226,12 +246,11 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   if (auto free = ports_.check_listen(id.id); !free) return free;
   const bool in_range = command.backlog > 0 && command.backlog <= static_cast<std::int32_t>(kBacklogMax);
   id.backlog = in_range ? static_cast<std::uint32_t>(command.backlog) : kBacklogMax;
-  const auto transport = id.is_datagram() ? std::nullopt : std::optional(wire::TransportService::kRc);
   const auto listener = engine_.listen({.service_id = wire::ip_service_id(id.port_space, id.local.port),
                                         .address = id.local.address,
                                         .address_family_only = *id.family_only,
                                         .ifindex = id.local.address.is_link_local() ? id.local.scope : 0,
-                                        .transport = transport,
+                                        .transport = transport_of(id.qp_type),
                                         .backlog = id.backlog,
                                         .user = id.id});
   if (!listener) return tl::unexpected(listener.error());
@@ -256,6 +275,7 @@ std::uint64_t Core::device_guid(const RdmaId& id) const {
 Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
   if (auto connectable = check_connectable(id); !connectable) return connectable;
   if (id.is_datagram()) return connect_datagram(now, id, command);
+  if (id.qp_type == kQpTypeXrcRecv) return fail(EINVAL, "a QP that receives asks nobody");  // Linux: same
   const auto data = private_data(command.conn);
   if (!data) return fail(EINVAL, "private data longer than 56 bytes");
   if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
@@ -266,6 +286,7 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
                                                 .ca_guid = device_guid(id),
                                                 .service_id = wire::ip_service_id(id.port_space, id.remote.port),
                                                 .source_port = id.local.port,
+                                                .transport = *transport_of(id.qp_type),
                                                 .path_mtu = id.path_mtu,
                                                 .packet_lifetime = id.packet_lifetime,
                                                 .flow_label = id.flow_label,

@@ -29,7 +29,10 @@ ipc::SocketAddress to_socket_address(const Endpoint& endpoint);
 
 // ibv_qp_type
 inline constexpr std::uint8_t kQpTypeRc = 2;
+inline constexpr std::uint8_t kQpTypeUc = 3;
 inline constexpr std::uint8_t kQpTypeUd = 4;
+inline constexpr std::uint8_t kQpTypeXrcSend = 9;
+inline constexpr std::uint8_t kQpTypeXrcRecv = 10;
 
 struct RdmaId {
   std::uint32_t id = 0;

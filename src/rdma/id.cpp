@@ -11,6 +11,8 @@
 namespace ucm::rdma {
 namespace {
 
+constexpr sa_family_t kInfinibandFamily = 27;  // AF_IB
+
 // What a NULL rdma_conn_param stands for.
 constexpr std::uint8_t kDefaultRetryCount = 7;
 
@@ -28,6 +30,7 @@ std::optional<ibv_qp_type> default_qp_type(rdma_port_space port_space) {
 
 Result<ipc::SocketAddress> parse_address(const sockaddr* address) {
   if (address == nullptr) return fail(EINVAL, "no address given");
+  if (address->sa_family == kInfinibandFamily) return fail(ENODEV, "RoCE has no AF_IB addresses");  // Linux: same
   const auto parsed = from_sockaddr(*address);
   if (!parsed) return fail(EINVAL, "the address family is neither AF_INET nor AF_INET6");
   return *parsed;
@@ -183,8 +186,9 @@ void Id::set_phase(Phase phase) {
 }
 
 Result<void> Id::supported() const {
-  if (ps == RDMA_PS_TCP ? qp_type == IBV_QPT_RC : is_datagram()) return {};
-  return fail(EOPNOTSUPP, "only reliable connections in RDMA_PS_TCP and datagrams elsewhere are supported");
+  const bool connects = qp_type == IBV_QPT_RC || qp_type == IBV_QPT_UC || is_xrc();
+  if (ps == RDMA_PS_TCP ? qp_type == IBV_QPT_RC : is_datagram() || (ps == RDMA_PS_IB && connects)) return {};
+  return fail(EOPNOTSUPP, "the port space is not for QPs of this type");
 }
 
 Result<void> Id::complete() {
@@ -488,7 +492,7 @@ Result<void> Id::set_option(int level, int name, const void* value, std::size_t 
       return fail(ENOSYS, "unknown option");
   }
   if (value == nullptr || size != size_wanted) return fail(EINVAL, "wrong size of an option's value");
-  if (name == RDMA_OPTION_ID_ACK_TIMEOUT && qp_type != IBV_QPT_RC) {
+  if (name == RDMA_OPTION_ID_ACK_TIMEOUT && qp_type != IBV_QPT_RC && qp_type != IBV_QPT_XRC_SEND) {
     return fail(EINVAL, "the ACK timeout is an option of reliable connections");
   }
   std::uint8_t byte = 0;

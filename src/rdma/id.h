@@ -103,6 +103,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<ipc::CmReply> call_entering(Phase next, const ipc::CmCommand& command);
   void set_phase(Phase phase);
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
+  bool is_xrc() const { return qp_type == IBV_QPT_XRC_SEND || qp_type == IBV_QPT_XRC_RECV; }
   Result<void> supported() const;
   // A synchronous ID waits for its event; others are done.
   Result<void> complete();
@@ -139,6 +140,8 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<ConnectionFacts> facts();
   Result<void> create_cqs(ibv_qp_init_attr_ex& attributes);
   void destroy_cqs();
+  bool make_cq(std::uint32_t depth, ibv_comp_channel*& comp_channel, ibv_cq*& cq);
+  Result<void> complete_xrc(ibv_srq_init_attr_ex& attributes);
   // A QP that is attached to a group cannot be destroyed.
   void detach_from_groups();
   Result<ibv_ece> negotiate_ece(const ibv_ece& remote);

@@ -28,7 +28,7 @@ Result<ConnectionFacts> Id::facts() {
     facts.path = path_;
     facts.qp = qp_params_;
     facts.ack_timeout = ack_timeout_;
-    facts.is_datagram = is_datagram();
+    facts.qp_type = qp_type;
   }
   if (device == nullptr) return fail(EINVAL, "the ID is not bound to a device");
   if (facts.qp.dest_known) {
@@ -87,16 +87,17 @@ void Id::fail_qp() {
   static_cast<void>(ibv_modify_qp(qp, &attributes, IBV_QP_STATE));
 }
 
+bool Id::make_cq(std::uint32_t depth, ibv_comp_channel*& comp_channel, ibv_cq*& cq) {
+  comp_channel = ibv_create_comp_channel(verbs);
+  if (comp_channel != nullptr) cq = ibv_create_cq(verbs, static_cast<int>(depth), this, comp_channel, 0);
+  return cq != nullptr;
+}
+
 Result<void> Id::create_cqs(ibv_qp_init_attr_ex& attributes) {
-  const auto make = [this](std::uint32_t depth, ibv_comp_channel*& comp_channel, ibv_cq*& cq) {
-    comp_channel = ibv_create_comp_channel(verbs);
-    if (comp_channel != nullptr) cq = ibv_create_cq(verbs, static_cast<int>(depth), this, comp_channel, 0);
-    return cq != nullptr;
-  };
   const bool send_missing = attributes.send_cq == nullptr && attributes.cap.max_send_wr != 0;
   const bool recv_missing = attributes.recv_cq == nullptr && attributes.cap.max_recv_wr != 0 && recv_cq == nullptr;
-  if ((send_missing && !make(attributes.cap.max_send_wr, send_cq_channel, send_cq)) ||
-      (recv_missing && !make(attributes.cap.max_recv_wr, recv_cq_channel, recv_cq))) {
+  if ((send_missing && !make_cq(attributes.cap.max_send_wr, send_cq_channel, send_cq)) ||
+      (recv_missing && !make_cq(attributes.cap.max_recv_wr, recv_cq_channel, recv_cq))) {
     const int error = error_or(ENOMEM);
     destroy_cqs();
     return fail(error, "cannot create a completion queue");
@@ -129,6 +130,13 @@ Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
   } else if (attributes.pd->context != verbs) {
     return fail(EINVAL, "the protection domain belongs to another device than the ID");
   }
+  if (qp_type == IBV_QPT_XRC_RECV &&
+      ((attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr)) {
+    const auto xrcd = device_->xrc_domain();
+    if (!xrcd) return tl::unexpected(xrcd.error());
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+    attributes.xrcd = *xrcd;
+  }
   if (srq != nullptr && attributes.srq == nullptr) attributes.srq = srq;
   if (auto made = create_cqs(attributes); !made) return made;
   errno = 0;
@@ -153,19 +161,22 @@ void Id::destroy_qp() {
   detach_from_groups();
   if (qp != nullptr) ibv_destroy_qp(qp);
   qp = nullptr;
-  destroy_cqs();
+  // Those of an SRQ of XRC are still in use.
+  if (qp_type != IBV_QPT_XRC_RECV || srq == nullptr) destroy_cqs();
 }
 
 Result<void> Id::create_srq(ibv_srq_init_attr_ex& attributes) {
   if (auto known = supported(); !known) return known;
   if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return fail(EINVAL, "the SRQ type is missing");
-  if (attributes.srq_type != IBV_SRQT_BASIC) return fail(EOPNOTSUPP, "only IBV_SRQT_BASIC is supported");
   const std::lock_guard lock(qp_mutex_);
   if (srq != nullptr) return fail(EINVAL, "the ID has an SRQ already");
   if (device_ == nullptr) return fail(EINVAL, "the ID is not bound to a device");
   if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
     attributes.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     attributes.pd = pd;
+  }
+  if (attributes.srq_type == IBV_SRQT_XRC) {
+    if (auto completed = complete_xrc(attributes); !completed) return completed;
   }
   errno = 0;
   ibv_srq* created = ibv_create_srq_ex(verbs, &attributes);
@@ -174,10 +185,30 @@ Result<void> Id::create_srq(ibv_srq_init_attr_ex& attributes) {
   return {};
 }
 
+// The domain and the completion queue that the program did not name: the device's, and the ID's own.
+Result<void> Id::complete_xrc(ibv_srq_init_attr_ex& attributes) {
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr) {
+    const auto xrcd = device_->xrc_domain();
+    if (!xrcd) return tl::unexpected(xrcd.error());
+    attributes.xrcd = *xrcd;
+  }
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes.cq == nullptr) {
+    if (recv_cq == nullptr && !make_cq(attributes.attr.max_wr, recv_cq_channel, recv_cq)) {
+      const int error = error_or(ENOMEM);
+      destroy_cqs();
+      return fail(error, "cannot create a completion queue");
+    }
+    attributes.cq = recv_cq;
+  }
+  attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  return {};
+}
+
 void Id::destroy_srq() {
   const std::lock_guard lock(qp_mutex_);
   if (srq != nullptr) ibv_destroy_srq(srq);
   srq = nullptr;
+  if (qp_type == IBV_QPT_XRC_RECV) destroy_cqs();
 }
 
 Result<void> Id::set_local_ece(const ibv_ece& ece) {

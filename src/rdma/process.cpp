@@ -1,5 +1,6 @@
 #include "rdma/process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -49,6 +50,18 @@ Device::Device(std::string device_name, ibv_context* opened, ibv_pd* shared_pd, 
       pd(shared_pd),
       responder_resources_max(depth_limit(attributes.max_qp_rd_atom)),
       initiator_depth_max(depth_limit(attributes.max_qp_init_rd_atom)) {}
+
+Result<ibv_xrcd*> Device::xrc_domain() {
+  const std::lock_guard lock(mutex_);
+  if (xrc_domain_ != nullptr) return xrc_domain_;
+  ibv_xrcd_init_attr attributes{};
+  attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  attributes.fd = -1;
+  attributes.oflags = O_CREAT;
+  xrc_domain_ = ibv_open_xrcd(verbs, &attributes);
+  if (xrc_domain_ == nullptr) return fail(errno, "cannot open an XRC domain");
+  return xrc_domain_;
+}
 
 bool Device::has_gid(std::uint32_t index, const ibv_gid& gid) const {
   ibv_gid_entry entry{};

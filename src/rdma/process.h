@@ -27,6 +27,8 @@ class Device {
 
   // Index of the RoCEv2 GID `gid` on port 1; EADDRNOTAVAIL when the device does not have it.
   Result<std::uint8_t> gid_index(const ibv_gid& gid);
+  // The XRC domain of IDs that name none, opened on first use.
+  Result<ibv_xrcd*> xrc_domain();
 
   const std::string name;
   ibv_context* const verbs;
@@ -38,6 +40,7 @@ class Device {
   bool has_gid(std::uint32_t index, const ibv_gid& gid) const;
 
   std::mutex mutex_;
+  ibv_xrcd* xrc_domain_ = nullptr;
   std::uint8_t last_index_ = 0;  // the one asked for last is likely asked for again
 };
 

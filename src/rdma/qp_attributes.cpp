@@ -9,10 +9,19 @@ namespace {
 
 constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kDatagramMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
-constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kRtsMask =
-    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+// Each direction of XRC has its part of what RC has.  // Linux: same
+int rtr_mask(ibv_qp_type type) {
+  constexpr int kAll = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  const bool answers = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
+  return answers ? kAll | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : kAll;
+}
+
+int rts_mask(ibv_qp_type type) {
+  constexpr int kAll = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (type == IBV_QPT_UC) return kAll;
+  if (type == IBV_QPT_XRC_RECV) return kAll | IBV_QP_TIMEOUT;
+  return kAll | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+}
 
 int fill_init(const ConnectionFacts& facts, bool connected, ibv_qp_state state, ibv_qp_attr& attributes) {
   attributes.qp_state = state;
@@ -34,7 +43,7 @@ int fill_rtr(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
   attributes.rq_psn = facts.qp.rq_psn;
   attributes.max_dest_rd_atomic = facts.qp.responder_resources;
   attributes.min_rnr_timer = 0;  // Linux: 655.36 ms
-  return kRtrMask;
+  return rtr_mask(facts.qp_type);
 }
 
 int fill_rts(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
@@ -44,7 +53,7 @@ int fill_rts(const ConnectionFacts& facts, ibv_qp_attr& attributes) {
   attributes.retry_cnt = facts.qp.retry_count;
   attributes.rnr_retry = facts.qp.rnr_retry_count;
   attributes.max_rd_atomic = facts.qp.initiator_depth;
-  return kRtsMask;
+  return rts_mask(facts.qp_type);
 }
 
 int fill_datagram(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
@@ -71,7 +80,7 @@ ibv_ah_attr address_of_peer(const ConnectionFacts& facts) {
 
 std::optional<int> qp_attributes_for(const ConnectionFacts& facts, ibv_qp_state state, ibv_qp_attr& attributes) {
   attributes = ibv_qp_attr{};
-  if (facts.is_datagram) return fill_datagram(facts, state, attributes);
+  if (facts.qp_type == IBV_QPT_UD) return fill_datagram(facts, state, attributes);
   switch (rules_of(facts.phase).attributes) {
     case KnownAttributes::kNothing:
       return std::nullopt;

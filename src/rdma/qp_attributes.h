@@ -20,7 +20,7 @@ struct ConnectionFacts {
   std::optional<std::uint8_t> ack_timeout;  // RDMA_OPTION_ID_ACK_TIMEOUT
   std::uint8_t sgid_index = 0;
   std::uint8_t port_num = 1;
-  bool is_datagram = false;
+  ibv_qp_type qp_type = IBV_QPT_RC;
 };
 
 // The peer, for a QP or an address handle. `facts.qp.dest_known` is set.

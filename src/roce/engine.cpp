@@ -393,6 +393,7 @@ Result<void> Engine::create_qp(QpParams& params) {
   }
   if (Result<void> valid = check_capacity(params.capacity); !valid) return valid;
   if (state_->slot_of_qpn.size() >= kObjectsMax) return fail(ENOMEM, "too many queue pairs");
+  params.capacity.inline_max = std::max(params.capacity.inline_max, params.capacity.send_sge_max * kInlinePerSge);
   state_->count_users(params, 1);
   state_->add_qp(params.qpn, std::make_unique<QueuePair>(state_->core, params, *queues));
   return {};

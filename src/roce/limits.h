@@ -36,8 +36,10 @@ inline constexpr std::size_t kResponsesSpare = 8;
 inline constexpr std::size_t kFarewellsMax = 1024;
 
 inline constexpr std::uint32_t kObjectsMax = 1u << 20;  // of each kind; the slot part of an id
-inline constexpr std::size_t kGroupsPerQpMax = 64;      // multicast groups of one QP: a search goes through all
-inline constexpr std::size_t kGrhSize = 40;             // bytes in front of a UD message
-inline constexpr std::uint8_t kRetriesEndless = 7;      // rnr_retry
+// Linux: where a gather element is kept, as many bytes of inline data may be. rdma_xclient sends 16 and asks for none.
+inline constexpr std::uint32_t kInlinePerSge = 16;
+inline constexpr std::size_t kGroupsPerQpMax = 64;  // multicast groups of one QP: a search goes through all
+inline constexpr std::size_t kGrhSize = 40;         // bytes in front of a UD message
+inline constexpr std::uint8_t kRetriesEndless = 7;  // rnr_retry
 
 }  // namespace ucm::roce

@@ -23,6 +23,7 @@ inline constexpr std::size_t kRejPrivateDataSize = 148;
 inline constexpr std::size_t kAriSize = 72;
 
 enum class TransportService : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
+inline constexpr std::uint8_t kExtendedXrc = 1;  // the extended transport type that exists
 
 // MRA and REJ name the message they answer.
 enum class MessageKind : std::uint8_t { kReq = 0, kRep = 1, kOther = 2 };
@@ -84,7 +85,7 @@ struct Req {
   std::uint8_t rnr_retry_count = 0;  // 3 bit
   std::uint8_t max_cm_retries = 0;   // 4 bit
   bool srq = false;
-  std::uint8_t extended_transport_type = 0;  // 3 bit; 1 = XRC
+  std::uint8_t extended_transport_type = 0;  // 3 bit
   ReqPath primary{};
   ReqPath alternate{};  // present when alternate.local_lid != 0
   PrivateData<kReqPrivateDataSize> private_data{};

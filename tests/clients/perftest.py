@@ -92,7 +92,7 @@ ROWS = [
     row("bad_network", "ib_read_bw", "RC, 1 % of the packets lost", "-R", 50, 65536, LOSS),
 ]
 MISSING = [
-    Missing("all", "-c XRC -R", "not yet: connections of XRC by rdma_cm"),
+    Missing("all", "-c XRC -R", "perftest refuses: \"XRC does not support RDMA_CM\""),
     Missing("all", "-c DC", "of one vendor"),
     Missing("ib_send_bw, ib_write_bw", "-c UC -R", "rdma_cm connects RC only, the kernel's as well"),
     Missing("ib_write_bw, ib_write_lat", "-e", "perftest refuses: a WRITE tells its target nothing"),

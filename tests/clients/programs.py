@@ -111,6 +111,14 @@ def rdma_client(lab: Lab, path: Path, user: str = "root", **rest):
         raise Failure("rdma_client or rdma_server did not end with 0")
 
 
+def rdma_xclient(lab: Lab, path: Path, service: str, user: str = "root", **rest):
+    """It listens on the IPv4 wildcard only. Neither side prints anything of a message that has come."""
+    server, client = pair(lab, path, ["rdma_xserver", "-c", service], ["rdma_xclient", "-s", path.address, "-c", service],
+                          CMATOSE_PORT, user, **rest)
+    if "end 0" not in client.succeed() or "end 0" not in server.succeed():
+        raise Failure("rdma_xclient or rdma_xserver did not end with 0")
+
+
 def rping_sizes(lab: Lab, path: Path, user: str):
     for size in ("64", "4096", "65535"):
         rping(lab, path, "-v", "-S", size, user=user)
@@ -167,6 +175,9 @@ def everything_small(lab: Lab, path: Path, user: str):
     cmtime(lab, path, "-c", "50", user=user)
     udaddy(lab, path, "-c", "4", "-C", "4", "-S", "1000", user=user)
     rdma_client(lab, path, user=user)
+    if path.address.count("."):
+        rdma_xclient(lab, path, "r", user=user)
+        rdma_xclient(lab, path, "x", user=user)
 
 
 def on_path(function, kind: str, user: str):
@@ -183,6 +194,11 @@ def rdma_client_case(lab: Lab, path: Path, user: str):
     rdma_client(lab, path, user)
 
 
+def rdma_xclient_both(lab: Lab, path: Path, user: str):
+    rdma_xclient(lab, path, "r", user)
+    rdma_xclient(lab, path, "x", user)
+
+
 PACKAGES = {"rdmacm-utils": "44.0"}
 # Each over loopback, the host's own address and between two namespaces; IPv4, IPv6, link-local; as root and as a user.
 ROWS = [
@@ -194,9 +210,9 @@ ROWS = [
     Row("mckey", "two receivers and a sender; RDMA_PS_IPOIB", "mckey."),
     Row("cmtime", "1,000 connections", "cmtime."),
     Row("rdma_server, rdma_client", "", "rdma_client."),
+    Row("rdma_xserver, rdma_xclient", "RC (`-c r`); XRC in RDMA_PS_IB (`-c x`); IPv4: the server listens nowhere else", "rdma_xclient."),
 ]
 MISSING = [
-    Missing("rdma_xserver, rdma_xclient", "", "RDMA_PS_IB is not there"),
     Missing("mckey", "IPv6", "RoCEv2 has IPv4 groups only, as with Linux"),
 ]
 
@@ -212,6 +228,9 @@ for kind in PATHS:
             case = on_path(function, kind, user)
             if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):
                 CASES[f"{name}.{kind}.{user}"] = case
+
+for kind, user in (("loopback4", "root"), ("own", "user"), ("veth4", "root")):
+    CASES[f"rdma_xclient.{kind}.{user}"] = on_path(rdma_xclient_both, kind, user)
 
 # Multicast is IPv4's with RoCEv2. Each run of mckey sleeps for five seconds.
 for kind, user in (("veth4", "root"), ("loopback4", "user")):

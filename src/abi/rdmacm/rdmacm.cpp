@@ -241,7 +241,7 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
   attributes.srq_context = attr->srq_context;
   attributes.attr = attr->attr;
   attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
-  attributes.srq_type = IBV_SRQT_BASIC;
+  attributes.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
   if (pd != nullptr) {
     attributes.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     attributes.pd = pd;

@@ -97,10 +97,8 @@ Result<void> create_in_engine(Qp& qp, const Home& home, ibv_qp_init_attr& init, 
   ibv_qp& base = qp.qp_base;
   base.context = home.context;
   base.qp_context = init.qp_context;
-  if (type != roce::QpType::kXrcRecv) {
-    base.pd = home.pd;
-    base.send_cq = init.send_cq;
-  }
+  base.pd = home.pd;
+  if (type != roce::QpType::kXrcRecv) base.send_cq = init.send_cq;
   if (!roce::is_xrc(type)) {
     base.recv_cq = init.recv_cq;
     base.srq = init.srq;

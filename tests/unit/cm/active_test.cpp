@@ -57,6 +57,32 @@ TEST_F(Active, RequestIsByteForByteThatOfALinuxKernel) {  // Field case 2.18
   EXPECT_EQ(tid, (std::vector<std::uint8_t>{0, 0, 0, 2, own[27], own[26], own[25], own[24]}));
 }
 
+// What concerns receiving is the other side's.  // Linux: same
+TEST_F(Active, ARequestOfXrcSaysSoAndTheAnswersQpIsThatOfItsReceivingSide) {
+  auto params = connect_params();
+  params.transport = wire::TransportService::kExtended;
+  params.params.srq = true;
+  id = *engine.connect(now, params);
+  const auto m = sent<wire::Req>();
+  own_comm_id = m.local_comm_id;
+  EXPECT_EQ(m.transport_service, wire::TransportService::kExtended);
+  EXPECT_EQ(m.extended_transport_type, 1);
+  EXPECT_EQ(m.local_qpn, params.params.qpn);
+  EXPECT_EQ(m.initiator_depth, params.params.initiator_depth);
+  EXPECT_EQ(m.responder_resources, 0);
+  EXPECT_EQ(m.retry_count, 0);
+  EXPECT_EQ(m.rnr_retry_count, 0);
+  EXPECT_FALSE(m.srq);
+  auto answer = rep();
+  answer.local_qpn = 0;
+  answer.local_eecn = kPeerQpn;
+  deliver(answer);
+  EXPECT_EQ(event().peer.qpn, kPeerQpn);
+  const auto qp = *engine.qp_parameters(id);
+  EXPECT_EQ(qp.dest_qpn, kPeerQpn);
+  EXPECT_EQ(qp.retry_count, params.params.retry_count) << "for the own QP it counts";
+}
+
 TEST_F(Active, RequestOverIpv6CarriesIpv6Addresses) {
   auto params = connect_params();
   params.path.local.bytes = {0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};

@@ -445,6 +445,34 @@ TEST_F(Passive, UnreliableListenerTakesUnreliableRequestsOnly) {
   EXPECT_EQ(event().type, EventType::kConnectRequest);
 }
 
+// The receiving QP's number is where that of an end-to-end context would be, and it has nothing to ask for.  // Linux:
+// same
+TEST_F(Passive, AnExtendedListenerTakesRequestsOfXrcOnlyAndAnswersWithTheNumberOfItsReceivingQp) {
+  ASSERT_TRUE(engine.listen({.service_id = kServiceId,
+                             .address = wire::IpAddress::ipv4_any(),
+                             .transport = wire::TransportService::kExtended}));
+  deliver(req());
+  EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kConsumerDefined);
+  auto m = req();
+  m.transport_service = wire::TransportService::kExtended;
+  m.extended_transport_type = 2;
+  deliver(m);
+  EXPECT_EQ(sent<wire::Rej>().reason, wire::RejReason::kConsumerDefined);
+  m.extended_transport_type = wire::kExtendedXrc;
+  deliver(m);
+  const Event request = event();
+  EXPECT_EQ(request.type, EventType::kConnectRequest);
+  auto accepted = accept_params();
+  accepted.params.srq = false;
+  ASSERT_TRUE(engine.accept(now, request.connection, accepted));
+  const auto answer = sent<wire::Rep>();
+  EXPECT_EQ(answer.local_eecn, accepted.params.qpn);
+  EXPECT_EQ(answer.local_qpn, 0u);
+  EXPECT_TRUE(answer.srq);
+  EXPECT_EQ(answer.responder_resources, accepted.params.responder_resources);
+  EXPECT_EQ(answer.initiator_depth, 0);
+}
+
 // Field case 1.05
 TEST_F(Passive, RequestsRepeatedBetweenAcceptRejectAndDestroyMakeOneEventEachLife) {
   listen();

@@ -257,14 +257,16 @@ TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
   EXPECT_EQ(connect(a_, id, 501), 0);
 }
 
-TEST_F(Nodes, ConnectionsInTheTcpPortSpaceAndDatagramsElsewhereAreAllThereIs) {
+TEST_F(Nodes, ThePortSpaceDecidesWhichTypesOfQpCanListen) {
   struct Kind {
     std::uint8_t qp_type;
     std::uint16_t port_space;
     int error;
   };
-  constexpr Kind kKinds[] = {{2, 0x0106, 0},          {3, 0x0106, EOPNOTSUPP}, {4, 0x0106, EOPNOTSUPP}, {4, 0x0111, 0},
-                             {2, 0x0111, EOPNOTSUPP}, {4, 0x0002, 0},          {2, 0x013F, EOPNOTSUPP}, {4, 0x013F, 0}};
+  constexpr Kind kKinds[] = {{2, 0x0106, 0},  {3, 0x0106, EOPNOTSUPP}, {4, 0x0106, EOPNOTSUPP},
+                             {4, 0x0111, 0},  {2, 0x0111, EOPNOTSUPP}, {4, 0x0002, 0},
+                             {2, 0x013F, 0},  {4, 0x013F, 0},          {3, 0x013F, 0},
+                             {10, 0x013F, 0}, {9, 0x013F, EINVAL},     {10, 0x0106, EOPNOTSUPP}};
   for (const Kind& kind : kKinds) {
     const std::uint32_t id =
         a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = kind.qp_type, .port_space = kind.port_space}).id;

@@ -39,16 +39,32 @@ TEST_F(InterfaceTest, PortSpacesDecideTheQpType) {
   expect_errno(rdma_create_id(channel_, &id, nullptr, static_cast<rdma_port_space>(0x100)), EINVAL);
 }
 
-TEST_F(InterfaceTest, AConnectionOutsideTheTcpPortSpaceGoesNoFurtherThanBinding) {
-  rdma_cm_id* id = make_id(RDMA_PS_IB);
+TEST_F(InterfaceTest, AConnectionInAPortSpaceOfDatagramsGoesNoFurtherThanBinding) {
+  rdma_addrinfo info{};
+  info.ai_flags = RAI_PASSIVE;
+  info.ai_port_space = RDMA_PS_UDP;
+  info.ai_qp_type = IBV_QPT_RC;
+  sockaddr_in any = ipv4("10.0.0.1", 0);
+  info.ai_src_addr = generic(any);
+  info.ai_src_len = sizeof any;
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_ep(&id, &info, nullptr, nullptr), 0);
   sockaddr_in address = ipv4("10.0.0.1", 0);
-  EXPECT_EQ(rdma_bind_addr(id, generic(address)), 0);
   ibv_qp_init_attr attributes = qp_attributes();
   expect_errno(rdma_resolve_addr(id, nullptr, generic(address), 1), EOPNOTSUPP);
   expect_errno(rdma_listen(id, 1), EOPNOTSUPP);
   expect_errno(rdma_connect(id, nullptr), EOPNOTSUPP);
   expect_errno(rdma_accept(id, nullptr), EOPNOTSUPP);
   expect_errno(rdma_create_qp(id, nullptr, &attributes), EOPNOTSUPP);
+  rdma_destroy_id(id);
+}
+
+TEST_F(InterfaceTest, InfinibandAddressesAreOfNoDevice) {
+  rdma_cm_id* id = make_id(RDMA_PS_IB);
+  sockaddr_in address{};
+  address.sin_family = 27;  // AF_IB
+  expect_errno(rdma_bind_addr(id, generic(address)), ENODEV);
+  expect_errno(rdma_resolve_addr(id, nullptr, generic(address), 1), ENODEV);
   rdma_destroy_id(id);
 }
 
