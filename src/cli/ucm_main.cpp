@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/doctor.h"
+#include "cli/look.h"
 #include "cli/program_run.h"
 #include "cli/status_text.h"
 #include "client/connection.h"
@@ -107,6 +108,7 @@ int ucm_main(int argc, char** argv) {
   CLI::App* doctor = app.add_subcommand("doctor", "Check this machine and say what to do");
   doctor->add_flag("--json", as_json, "As JSON, for programs");
   doctor->footer("The exit status is 1 when there is a problem.");
+  LookCommands look(app);
   app.add_subcommand("stop", "Stop the daemon: connections are disconnected, programs get an error");
   try {
     app.parse(static_cast<int>(separator - argv), argv);
@@ -125,6 +127,7 @@ int ucm_main(int argc, char** argv) {
   if (status->parsed()) return show_status(as_json ? StatusForm::kJson : StatusForm::kText);
   if (devices->parsed()) return show_status(StatusForm::kDevices);
   if (doctor->parsed()) return show_findings(as_json);
+  if (look.parsed()) return look.run();
   return stop_daemon();
 }
 

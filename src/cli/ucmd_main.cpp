@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <bit>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -28,8 +29,11 @@ struct DaemonOptions {
   std::string faults;
   std::string log_level = "info";
   std::string log_file;
+  std::uint32_t flight_records = 65536;
 };
 
+// One GiB.
+constexpr std::uint32_t kFlightRecordsMax = 1u << 24;
 // A start that meets another one waits this long in all for the other to answer or to fail.
 constexpr int kNameTries = 100;
 constexpr int kNameRetryMs = 20;
@@ -57,6 +61,9 @@ int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finishe
   app.add_option("--log-level", options.log_level, "debug, info, warning, error or off (default: info)")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
   app.add_option("--log-file", options.log_file, "Append the log to a file")->type_name("PATH");
+  app.add_option("--flight-records", options.flight_records,
+                 "What the flight recorder keeps, a power of two; 64 bytes each (default: 65536; 0: no recorder)")
+      ->type_name("NUMBER");
   app.set_version_flag("--version", "ucmd " UCM_VERSION);
   try {
     app.parse(argc, argv);
@@ -133,6 +140,11 @@ Result<ipc::FileDescriptor> signals_to_stop() {
 
 Result<daemon::InstanceOptions> instance_options(const DaemonOptions& options) {
   daemon::InstanceOptions result{.node = {}, .socket_name = options.socket_name, .log = write_log};
+  if (options.flight_records > kFlightRecordsMax ||
+      (options.flight_records != 0 && !std::has_single_bit(options.flight_records))) {
+    return fail(EINVAL, "--flight-records: not a power of two up to " + std::to_string(kFlightRecordsMax) + ", or 0");
+  }
+  result.node.flight_records = options.flight_records;
   if (options.idle_exit_s > 0) {
     result.idle_exit_ns = static_cast<TimeNs>(options.idle_exit_s * static_cast<double>(kNanosecondsPerSecond));
   }

@@ -25,6 +25,10 @@ class RealNode final : public NodeAccess {
   void leave_group(const wire::MulticastGroup& group) override { node_.leave_group(group); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return node_.listeners(); }
   std::vector<node::Node::ConnectionStatus> connections() const override { return node_.connections(); }
+  std::vector<node::Node::Listing> list(node::Node::ListPosition& position, std::size_t entries_max) const override {
+    return node_.list(position, entries_max);
+  }
+  node::FlightRecorder* recorder() const override { return node_.recorder(); }
   std::vector<node::Node::Count> counters() const override { return node_.counters(); }
   std::vector<node::Node::Count> held() const override { return node_.held(); }
   std::vector<host::Device> devices() const override { return node_.host().devices(); }

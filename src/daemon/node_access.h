@@ -23,6 +23,9 @@ class NodeAccess {
 
   virtual std::vector<node::Node::ListenerStatus> listeners() const = 0;
   virtual std::vector<node::Node::ConnectionStatus> connections() const = 0;
+  virtual std::vector<node::Node::Listing> list(node::Node::ListPosition& position, std::size_t entries_max) const = 0;
+  // nullptr: the node records nothing.
+  virtual node::FlightRecorder* recorder() const = 0;
   virtual std::vector<node::Node::Count> counters() const = 0;
   virtual std::vector<node::Node::Count> held() const = 0;
   virtual std::vector<host::Device> devices() const = 0;

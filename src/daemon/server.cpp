@@ -51,7 +51,12 @@ node::Node::Callbacks Server::node_callbacks() {
           .deliver_data = [this](std::uint32_t qpn, const wire::DatagramInfo& info,
                                  Bytes payload) { deliver_data(qpn, info, payload); },
           .owns_qpn = [this](node::SessionId session,
-                             std::uint32_t qpn) { return session != 0 && qpns_.owner_of(qpn) == session; }};
+                             std::uint32_t qpn) { return session != 0 && qpns_.owner_of(qpn) == session; },
+          .user_of =
+              [this](node::SessionId session) {
+                const auto it = sessions_.find(session);
+                return it != sessions_.end() ? it->second->peer.uid : ipc::kTraceNoUser;
+              }};
 }
 
 void Server::attach(NodeAccess& node) { node_ = &node; }
@@ -152,7 +157,9 @@ void Server::end_session(std::uint32_t id) {
     for (const wire::MulticastGroup& group : groups_.leave_all(id)) node_->leave_group(group);
     if (--programs_ == 0) idle_since_ = loop_.now();
   }
+  std::erase(observers_, id);
   sessions_.erase(it);
+  watch_trace();
   if (!listening_ && listener_ && turns_to_stop_ < 0) {
     listening_ = loop_.add(listener_.get(), [this](std::uint32_t) { accept_sessions(); }).has_value();
   }
@@ -175,6 +182,7 @@ TimeNs Server::on_turn(TimeNs now) {
     const auto it = links_.find(active_links_[i]);
     if (it != links_.end()) serve_link(*it->second);
   }
+  const TimeNs observed = serve_observers(now);
   end_doomed();
   if (turns_to_stop_ >= 0) {
     if (turns_to_stop_-- == 0) loop_.stop();
@@ -185,7 +193,7 @@ TimeNs Server::on_turn(TimeNs now) {
     shut_down();
     return now;
   }
-  return idle_deadline();
+  return std::min(idle_deadline(), observed);
 }
 
 TimeNs Server::idle_deadline() const {
@@ -222,7 +230,7 @@ void Server::serve_link(LinkEntry& entry) {
 
 // Links without a command announce sleep and leave the list of those looked at.
 bool Server::prepare_sleep() {
-  bool all_sleep = doomed_.empty() && turns_to_stop_ < 0;
+  bool all_sleep = doomed_.empty() && turns_to_stop_ < 0 && observers_sleep();
   std::erase_if(active_links_, [&](std::uint32_t id) {
     const auto it = links_.find(id);
     if (it == links_.end()) return true;

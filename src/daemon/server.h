@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,10 +29,11 @@ enum class LogLevel { kDebug, kInfo, kWarning };
 using Log = std::function<void(LogLevel, const std::string&)>;
 
 struct ServerOptions {
-  std::string socket_name;          // told in the status; empty = none
-  TimeNs idle_exit_ns = kNever;     // stop when no program was served for so long
-  std::uint64_t qpn_start = 0;      // random
-  std::uint64_t node_instance = 0;  // random
+  std::string socket_name;                                  // told in the status; empty = none
+  TimeNs idle_exit_ns = kNever;                             // stop when no program was served for so long
+  TimeNs observer_patience_ns = 5 * kNanosecondsPerSecond;  // with one that does not read what it has asked for
+  std::uint64_t qpn_start = 0;                              // random
+  std::uint64_t node_instance = 0;                          // random
   Log log;
 };
 
@@ -40,6 +42,7 @@ struct ServerCounters {
   std::uint64_t sessions_accepted = 0;
   std::uint64_t sessions_refused = 0;   // over a limit
   std::uint64_t sessions_violated = 0;  // ended because the program broke the rules
+  std::uint64_t observers_dropped = 0;  // did not read what they had asked for
   std::uint64_t commands = 0;
   std::uint64_t events = 0;
   std::uint64_t events_waited = 0;  // event ring full
@@ -75,6 +78,8 @@ class Server {
 
   // JSON text for `ucm status`.
   std::string status_json() const;
+  // For prometheus_text() and `ucm stats`.
+  nlohmann::json stats() const;
   const ServerCounters& counters() const { return counters_; }
 
  private:
@@ -107,6 +112,14 @@ class Server {
   void leave_group(Session& session, const ipc::ControlRequest& request);
   void status(Session& session, const ipc::ControlRequest& request);
   void stop(Session& session, const ipc::ControlRequest& request);
+  void observe(Session& session, const ipc::ControlRequest& request);
+  // server_observe.cpp: what goes on after observe().
+  TimeNs serve_observers(TimeNs now);
+  // Returns when it is to be called again.
+  TimeNs serve_observer(TimeNs now, Session& session);
+  bool observers_sleep() const;
+  bool is_trace(std::uint32_t session) const;
+  void watch_trace();
   void send_sealed_copy(Session& session, const ipc::ControlRequest& request, const char* name, Bytes bytes);
 
   void activate(LinkEntry& link);
@@ -137,6 +150,7 @@ class Server {
   std::unordered_map<std::uint32_t, std::unique_ptr<LinkEntry>> links_;
   std::vector<std::uint32_t> active_links_;
   std::vector<std::uint32_t> doomed_;
+  std::vector<std::uint32_t> observers_;  // sessions
   std::uint32_t next_session_ = 1;
   std::uint32_t next_link_ = 1;
   std::size_t programs_ = 0;

@@ -96,6 +96,8 @@ void Server::answer(Session& session, const ControlRequest& request) {
       return join_group(session, request);
     case ControlCall::kLeaveGroup:
       return leave_group(session, request);
+    case ControlCall::kObserve:
+      return observe(session, request);
   }
 }
 

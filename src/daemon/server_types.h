@@ -1,6 +1,7 @@
 // The parts of a Server that its own files share.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "daemon/cm_link.h"
 #include "daemon/data_link.h"
+#include "daemon/observation.h"
 #include "daemon/server.h"
 #include "ipc/control_socket.h"
 
@@ -30,6 +32,11 @@ struct Server::Session {
   ipc::SharedMemory peer_table;
   std::size_t send_ports = 0;
   std::size_t events_waiting = 0;
+  // While it observes: what, the piece that is to be sent next with its header, and since when the socket takes none.
+  std::unique_ptr<Observation> observation;
+  std::uint32_t observe_sequence = 0;
+  std::vector<std::uint8_t> piece;
+  TimeNs blocked_since = kNever;
 };
 
 struct Server::LinkEntry {

@@ -1,10 +1,13 @@
 // What `ucm status` shows, as JSON.
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "daemon/address_text.h"
 #include "daemon/server.h"
 #include "daemon/server_types.h"
+#include "daemon/stats.h"
 #include "net/socket_address.h"
 
 namespace ucm::daemon {
@@ -16,12 +19,6 @@ std::string host_text(const ipc::SocketAddress& address) {
   std::string text = net::to_string(wire::IpAddress{address.address});
   if (address.scope_id != 0) text += "%" + std::to_string(address.scope_id);
   return text;
-}
-
-// "10.0.0.1:7174", "[fd00::1]:7174"
-std::string text_of(const ipc::SocketAddress& address) {
-  const std::string host = address.family == 6 ? "[" + host_text(address) + "]" : host_text(address);
-  return host + ":" + std::to_string(address.port);
 }
 
 json device_status(const host::Device& device) {
@@ -41,6 +38,7 @@ json counters_status(const ServerCounters& c) {
   return {{"sessions_accepted", c.sessions_accepted},
           {"sessions_refused", c.sessions_refused},
           {"sessions_violated", c.sessions_violated},
+          {"observers_dropped", c.observers_dropped},
           {"commands", c.commands},
           {"events", c.events},
           {"events_waited", c.events_waited},
@@ -55,6 +53,23 @@ json counters_status(const ServerCounters& c) {
 }
 
 }  // namespace
+
+std::string text_of(const ipc::SocketAddress& address) {
+  const std::string host = address.family == 6 ? "[" + host_text(address) + "]" : host_text(address);
+  return host + ":" + std::to_string(address.port);
+}
+
+nlohmann::json Server::stats() const {
+  json stats = json::object();
+  if (const node::FlightRecorder* const recorder = node_->recorder()) stats = recorder_stats(*recorder);
+  // Together they are what a leak would show in.
+  stats["held"]["qpns"] = qpns_.in_use();
+  stats["held"]["traces"] = std::ranges::count_if(observers_, [this](std::uint32_t id) { return is_trace(id); });
+  for (const auto& [name, value] : node_->held()) stats["held"][name] = value;
+  stats["counters"] = counters_status(counters_);
+  for (const auto& [name, value] : node_->counters()) stats["counters"][name] = value;
+  return stats;
+}
 
 std::string Server::status_json() const {
   json status;
@@ -94,11 +109,9 @@ std::string Server::status_json() const {
                                      {"peer_qpn", connection.peer_qpn},
                                      {"state", connection.state}});
   }
-  // Together they are what a leak would show in.
-  status["held"]["qpns"] = qpns_.in_use();
-  for (const auto& [name, value] : node_->held()) status["held"][name] = value;
-  status["counters"] = counters_status(counters_);
-  for (const auto& [name, value] : node_->counters()) status["counters"][name] = value;
+  json numbers = stats();
+  status["held"] = std::move(numbers["held"]);
+  status["counters"] = std::move(numbers["counters"]);
   // Program names may hold any bytes.
   return status.dump(-1, ' ', false, json::error_handler_t::replace);
 }

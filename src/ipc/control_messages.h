@@ -32,9 +32,10 @@ enum class ControlCall : std::uint16_t {
   kStop,          // the node leaves after the reply; only its own user and root may ask
   kJoinGroup,     // group, ifindex; as often as wanted, each with its kLeaveGroup. Packets come on the data link
   kLeaveGroup,
+  kObserve,  // subject, argument: observe.h
 };
 inline constexpr std::uint16_t kControlCallFirst = 1;
-inline constexpr std::uint16_t kControlCallLast = 11;
+inline constexpr std::uint16_t kControlCallLast = 12;
 
 struct ControlHeader {
   std::uint32_t magic = kControlMagic;
@@ -55,7 +56,9 @@ struct ControlRequest {
   std::uint32_t link = 0;
   std::array<std::uint8_t, 16> group{};  // an IPv6 address, or IPv4 in mapped form
   std::uint32_t ifindex = 0;
-  std::array<std::uint32_t, 5> reserved{};
+  std::uint32_t subject = 0;
+  std::uint32_t argument = 0;
+  std::array<std::uint32_t, 3> reserved{};
 };
 static_assert(sizeof(ControlRequest) == 64 && offsetof(ControlRequest, link) == 20);
 

@@ -35,6 +35,11 @@ RdmaId* Core::find(std::uint32_t id) {
   return it != ids_.end() ? &it->second : nullptr;
 }
 
+const RdmaId* Core::find(std::uint32_t id) const {
+  const auto it = ids_.find(id);
+  return it != ids_.end() ? &it->second : nullptr;
+}
+
 RdmaId* Core::find_own(SessionId session, std::uint32_t id) {
   RdmaId* const found = find(id);
   return found != nullptr && found->session == session ? found : nullptr;
@@ -73,6 +78,7 @@ void Core::destroy(TimeNs now, std::uint32_t number) {
   if (id.connection != cm::ConnectionId{}) engine_.destroy(now, id.connection);
   if (id.exchange != cm::SidrId{}) engine_.sidr_destroy(now, id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
+  listening_.erase(number);
   ports_.release(number);
   const auto count = ids_of_session_.find(id.session);
   if (--count->second == 0) ids_of_session_.erase(count);

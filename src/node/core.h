@@ -60,6 +60,7 @@ class Core {
   std::vector<Node::ConnectionStatus> connections() const;
   std::vector<Node::Count> counters() const;
   std::vector<Node::Count> held() const;
+  std::vector<Node::Listing> list(Node::ListPosition& position, std::size_t entries_max) const;
   const PacketCounters& packet_counters() const { return counters_; }
 
  private:
@@ -70,6 +71,7 @@ class Core {
 
   // core.cpp
   RdmaId* find(std::uint32_t id);
+  const RdmaId* find(std::uint32_t id) const;
   RdmaId* find_own(SessionId session, std::uint32_t id);
   RdmaId* create(SessionId session, LinkId link);
   void destroy(TimeNs now, std::uint32_t id);
@@ -83,6 +85,11 @@ class Core {
   void on_gsi_packet(TimeNs now, const net::Datagram& datagram);
   void send_packets();
   void on_devices_changed();
+
+  // core_list.cpp
+  Node::Listing listing_of(const RdmaId& listener) const;
+  Node::Listing listing_of(std::uint32_t slot, const cm::Connection& connection) const;
+  Node::Listing listing_of(std::uint32_t slot, const cm::SidrExchange& exchange) const;
 
   // core_calls.cpp
   Result<void> perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCommand& command);
@@ -140,6 +147,7 @@ class Core {
 
   std::unordered_map<std::uint32_t, RdmaId> ids_;
   std::unordered_map<SessionId, std::size_t> ids_of_session_;
+  std::set<std::uint32_t> listening_;  // IDs
   std::set<SessionId> low_port_sessions_;
   std::uint32_t last_id_ = 0;
 

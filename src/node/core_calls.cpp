@@ -255,6 +255,7 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
                                         .user = id.id});
   if (!listener) return tl::unexpected(listener.error());
   id.listener = *listener;
+  listening_.insert(id.id);
   return {};
 }
 

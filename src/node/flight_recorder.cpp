@@ -245,6 +245,7 @@ void FlightRecorder::begin(Track& track, const TraceRecord& record) {
 void FlightRecorder::on_begin(std::uint32_t slot, const cm::Connection& connection) {
   TraceRecord record = record_of(connection);
   record.to = static_cast<std::uint8_t>(connection.state);
+  ++in_state_[record.to];
   begin(connections_[slot], record);
 }
 
@@ -282,6 +283,8 @@ void FlightRecorder::on_step(std::uint32_t slot, const cm::Connection& connectio
   record.from = static_cast<std::uint8_t>(connection.state);
   record.to = static_cast<std::uint8_t>(to.next);
   if (to.next != connection.state) {
+    --in_state_[record.from];
+    ++in_state_[record.to];
     times_[record.from].add(now_ - track.entered);
     track.entered = now_;
     if (to.next == cm::State::kEstablished) set_up_.add(now_ - track.began);

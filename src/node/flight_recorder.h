@@ -116,6 +116,8 @@ class FlightRecorder final : public cm::Observer {
   const Track* connection_track(std::uint32_t slot) const { return connections_.find(slot); }
   const Track* exchange_track(std::uint32_t slot) const { return exchanges_.find(slot); }
   const std::array<MessageCounts, kMessages>& messages() const { return messages_; }
+  // How many connections are in a state now.
+  std::uint64_t count_in(cm::State state) const { return in_state_[static_cast<std::size_t>(state)]; }
   // How long connections stayed in a state.
   const Histogram& time_in(cm::State state) const { return times_[static_cast<std::size_t>(state)]; }
   // From connect() or the REQ to ESTABLISHED.
@@ -172,6 +174,7 @@ class FlightRecorder final : public cm::Observer {
   std::array<MessageCounts, kMessages> messages_{};
   std::array<Histogram, cm::kStateCount> times_{};
   Histogram set_up_;
+  std::array<std::uint64_t, cm::kStateCount + 1> in_state_{};  // the last one is kGone
   Tap tap_;
 };
 

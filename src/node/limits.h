@@ -20,6 +20,9 @@ inline constexpr std::size_t kDatagramsPerTurn = 256;
 // Expired timers of the engine served per turn, in calls that are bounded themselves.
 inline constexpr int kDeadlineCallsPerTurn = 64;
 
+// Connections looked at per call of list().
+inline constexpr std::uint32_t kListSlotsMax = 1024;
+
 // How often a waited-for neighbour is looked at again beside the kernel's notifications, which may be lost.
 inline constexpr TimeNs kNeighborCheckNs = 100 * kNanosecondsPerMillisecond;
 

@@ -99,6 +99,9 @@ std::vector<Node::ListenerStatus> Node::listeners() const { return impl_->core->
 std::vector<Node::ConnectionStatus> Node::connections() const { return impl_->core->connections(); }
 std::vector<Node::Count> Node::counters() const { return impl_->core->counters(); }
 std::vector<Node::Count> Node::held() const { return impl_->core->held(); }
+std::vector<Node::Listing> Node::list(ListPosition& position, std::size_t entries_max) const {
+  return impl_->core->list(position, entries_max);
+}
 FlightRecorder* Node::recorder() { return impl_->recorder.get(); }
 const host::Host& Node::host() const { return *impl_->host; }
 const std::vector<std::string>& Node::warnings() const { return impl_->warnings; }

@@ -76,6 +76,32 @@ class Node {
   };
   std::vector<ListenerStatus> listeners() const;
   std::vector<ConnectionStatus> connections() const;
+  // A listener or connection as `ucm list` shows it.
+  struct Listing {
+    enum class Kind : std::uint8_t { kListener, kConnection, kDatagram };
+    Kind kind{};
+    bool active = false;
+    std::uint16_t port_space = 0;
+    std::uint32_t id = 0;   // 0: no program has it yet, or any more
+    SessionId session = 0;  // 0: as above
+    std::uint32_t user = 0;
+    std::string_view state{};
+    ipc::SocketAddress local{}, remote{};
+    std::uint32_t local_comm_id = 0, remote_comm_id = 0;
+    std::uint32_t qpn = 0, peer_qpn = 0;
+    std::uint32_t backlog = 0, pending = 0;     // of a listener
+    std::optional<TimeNs> answer_time{};        // of the peer
+    std::optional<std::uint32_t> track_slot{};  // in the flight recorder
+  };
+  // Where list() goes on.
+  struct ListPosition {
+    enum class Part : std::uint8_t { kListeners, kConnections, kDatagrams, kEnd };
+    Part part{};
+    std::uint32_t next = 0;
+  };
+  // The next ones, at most `entries_max`, with bounded work; maybe none although there are more. What comes and goes
+  // between two calls may be there or not.
+  std::vector<Listing> list(ListPosition& position, std::size_t entries_max) const;
   struct Count {
     std::string_view name;
     std::uint64_t value;

@@ -16,6 +16,7 @@ import catalogue
 import faults
 import lab
 import life
+import look
 import own
 import perftest
 import programs
@@ -27,7 +28,7 @@ import verbs_utils
 import wire
 
 CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks, python_verbs]
-CASES = runner.collect(*CATALOGUE, own, faults, life, wire)
+CASES = runner.collect(*CATALOGUE, own, faults, life, look, wire)
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "programs.md"
 
 

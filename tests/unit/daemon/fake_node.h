@@ -33,6 +33,12 @@ class FakeNode final : public NodeAccess {
   void leave_group(const wire::MulticastGroup& group) override { groups.erase(group); }
   std::vector<node::Node::ListenerStatus> listeners() const override { return {}; }
   std::vector<node::Node::ConnectionStatus> connections() const override { return {}; }
+  // The same ones, `list_calls` times.
+  std::vector<node::Node::Listing> list(node::Node::ListPosition& position, std::size_t) const override {
+    if (++position.next >= list_calls) position.part = node::Node::ListPosition::Part::kEnd;
+    return listings;
+  }
+  node::FlightRecorder* recorder() const override { return flight_recorder; }
   std::vector<node::Node::Count> counters() const override { return {{"node_received", 7}}; }
   std::vector<node::Node::Count> held() const override { return {{"connections", 3}}; }
   std::vector<host::Device> devices() const override { return device_list; }
@@ -40,6 +46,9 @@ class FakeNode final : public NodeAccess {
 
   std::function<ipc::CmReply(node::SessionId, node::LinkId, const ipc::CmCommand&)> on_execute;
   std::vector<host::Device> device_list;
+  std::vector<node::Node::Listing> listings;
+  std::uint32_t list_calls = 1;
+  node::FlightRecorder* flight_recorder = nullptr;
   std::vector<node::SessionId> low_port_sessions;
   std::vector<node::LinkId> removed_links;
   std::vector<node::SessionId> removed_sessions;
