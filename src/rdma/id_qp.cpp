@@ -120,7 +120,8 @@ void Id::destroy_cqs() {
 
 Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
   if (auto known = supported(); !known) return known;
-  if (attributes.qp_type != qp_type) return fail(EINVAL, "the QP's type is not the ID's");
+  // Otherwise the types may differ: libfabric connects QPs of XRC as if they were of RC.
+  if ((attributes.qp_type == IBV_QPT_UD) != is_datagram()) return fail(EINVAL, "the QP's type does not suit the ID's");
   const std::lock_guard lock(qp_mutex_);
   if (qp != nullptr) return fail(EINVAL, "the ID has a QP already");
   if (device_ == nullptr) return fail(EINVAL, "the ID is not bound to a device");

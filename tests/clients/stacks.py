@@ -66,14 +66,15 @@ def fi_info(lab: Lab, path: Path):
             raise Failure(f"fi_info does not tell of {protocol}")
 
 
-def fi_pingpong(provider: str, endpoint: str):
-    """-c: every message is checked."""
+def fi_pingpong(provider: str, endpoint: str, domain: str = "", settings: tuple[str, ...] = ()):
+    """-c: every message is checked. `domain`: what the device's name is followed by, in the domain to use."""
 
     def run(lab: Lab, path: Path):
-        common = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "20", "-c"]
-        server = lab.ucm_run(path.server, *common)
+        common = ["env", *settings, "fi_pingpong", "-p", provider, "-e", endpoint, "-I", "20", "-c"]
+        domains = [["-d", f"ucm_veth_{side}{domain}"] if domain else [] for side in "ab"]
+        server = lab.ucm_run(path.server, *common, *domains[0])
         wait_tcp(lab, path, FABRIC_PORT)
-        client = lab.ucm_run(path.client, *common, path.address)
+        client = lab.ucm_run(path.client, *common, *domains[1], path.address)
         for side in (client, server):
             sizes = re.findall(r"^(\w+) +20 +=20 ", side.succeed(RUN_S), re.MULTILINE)
             if sizes != ["64", "256", "1k", "4k", "64k", "1m"]:
@@ -128,6 +129,8 @@ ROWS = [
     Row("fi_info", "-p verbs: RC and UD endpoints", "libfabric", fi_info),
     Row("fi_pingpong", "-p verbs -e msg", "libfabric", fi_pingpong("verbs", "msg")),
     Row("fi_pingpong", "-p verbs;ofi_rxm -e rdm", "libfabric", fi_pingpong("verbs;ofi_rxm", "rdm")),
+    Row("fi_pingpong", "the same over XRC (the domain `DEVICE-xrc`, `FI_OFI_RXM_USE_SRX=1`)", "libfabric",
+        fi_pingpong("verbs;ofi_rxm", "rdm", "-xrc", ("FI_OFI_RXM_USE_SRX=1", "FI_VERBS_PREFER_XRC=1"))),
     Row("ucx_info", "-d: rc_verbs and ud_verbs", "ucx", ucx_info),
     Row("ucx_perftest", "tag_lat over rc_verbs", "ucx", ucx_perftest("-t", "tag_lat")),
     Row("ucx_perftest", "put bandwidth of 64 KiB", "ucx", ucx_perftest("-t", "ucp_put_bw", "-s", "65536")),
@@ -136,6 +139,7 @@ ROWS = [
 MISSING = [
     Missing("qperf", "without -cm1, and so uc_* and ud_*", "it addresses by LID alone, which no RoCE device has"),
     Missing("qperf", "xrc_*", "as uc_*: -cm1 is for RC"),
+    Missing("fi_pingpong", "-p verbs -e msg over XRC", "libfabric has XRC for endpoints with a shared receive context only"),
     Missing("fi_pingpong", "-p verbs -e dgram", "libfabric exchanges LIDs for it, which no RoCE device has"),
     Missing("UCX", "an IPv4 GID", "UCX reads the kind of a GID in `/sys/class/infiniband`, where no driver is; "
             "with `UCX_IB_GID_INDEX` naming an IPv6 one it works. It also wants `/dev/infiniband/NAME` to be a character device; "
