@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/diagram.h"
 #include "cli/trace_text.h"
 #include "client/connection.h"
 #include "client/observe.h"
@@ -46,6 +47,23 @@ Result<std::uint32_t> parse_id(std::string_view text) {
     return fail(EINVAL, std::string(text) + " is neither an ID nor a comm ID (0x…)");
   }
   return value;
+}
+
+// Newest record first.
+Result<std::vector<ipc::TraceRecord>> fetch_story(std::string_view id_text) {
+  const auto id = parse_id(id_text);
+  if (!id) return tl::unexpected(id.error());
+  const auto node = client::connect_node(ipc::Role::kTool);
+  if (!node) return tl::unexpected(node.error());
+  std::vector<ipc::TraceRecord> records;
+  const auto done = client::observe(node->socket.get(), ipc::Subject::kShow, *id, [&](Bytes piece) {
+    for (; piece.size() >= sizeof(ipc::TraceRecord); piece = piece.subspan(sizeof(ipc::TraceRecord))) {
+      std::memcpy(&records.emplace_back(), piece.data(), sizeof(ipc::TraceRecord));
+    }
+    return true;
+  });
+  if (!done) return tl::unexpected(done.error());
+  return records;
 }
 
 Result<std::string> fetch_text(int socket, ipc::Subject subject) {
@@ -110,6 +128,7 @@ std::vector<std::uint8_t> capture_block(const ipc::TraceFrame& frame, Bytes mad,
 LookCommands::LookCommands(CLI::App& app)
     : list_(app.add_subcommand("list", "List listeners and connections, with what is known of each")),
       show_(app.add_subcommand("show", "Tell the story of a connection: messages, calls, timers, events")),
+      diagram_(app.add_subcommand("diagram", "Draw the story of a connection, as SVG to standard output")),
       stats_(app.add_subcommand("stats", "Show counts per message, connections per state, and times")),
       trace_(app.add_subcommand("trace", "Print every message, call, timer and event as it happens")),
       capture_(app.add_subcommand("capture", "Write every CM message to a file for Wireshark")) {
@@ -119,7 +138,9 @@ LookCommands::LookCommands(CLI::App& app)
   list_->add_flag("--short", short_, "One line for each");
   list_->add_flag("--json", as_json_, "As JSON, one object a line, with times in nanoseconds");
   list_->add_option("--watch", watch_s_, "Again every SECONDS")->type_name("SECONDS")->check(CLI::PositiveNumber);
-  show_->add_option("ID", id_, "The ID that `ucm list` shows, or a comm ID as 0x…")->required();
+  for (CLI::App* const command : {show_, diagram_}) {
+    command->add_option("ID", id_, "The ID that `ucm list` shows, or a comm ID as 0x…")->required();
+  }
   stats_->add_flag("--json", as_json_, "As JSON");
   stats_->add_option("--prometheus", prometheus_, "In the text format of Prometheus, to FILE or to standard output")
       ->type_name("FILE")
@@ -137,13 +158,15 @@ LookCommands::LookCommands(CLI::App& app)
 }
 
 bool LookCommands::parsed() const {
-  return list_->parsed() || show_->parsed() || stats_->parsed() || trace_->parsed() || capture_->parsed();
+  return list_->parsed() || show_->parsed() || diagram_->parsed() || stats_->parsed() || trace_->parsed() ||
+         capture_->parsed();
 }
 
 int LookCommands::run() {
   if (pid_ != 0) filter_.pid = pid_;
   if (list_->parsed()) return list();
   if (show_->parsed()) return show();
+  if (diagram_->parsed()) return diagram();
   if (stats_->parsed()) return stats();
   if (trace_->parsed()) return trace();
   return capture();
@@ -177,19 +200,16 @@ int LookCommands::list() const {
 }
 
 int LookCommands::show() const {
-  const auto id = parse_id(id_);
-  if (!id) return say(id.error());
-  const auto node = client::connect_node(ipc::Role::kTool);
-  if (!node) return say(node.error());
-  std::vector<ipc::TraceRecord> records;
-  const auto done = client::observe(node->socket.get(), ipc::Subject::kShow, *id, [&](Bytes piece) {
-    for (; piece.size() >= sizeof(ipc::TraceRecord); piece = piece.subspan(sizeof(ipc::TraceRecord))) {
-      std::memcpy(&records.emplace_back(), piece.data(), sizeof(ipc::TraceRecord));
-    }
-    return true;
-  });
-  if (!done) return say(done.error());
-  std::fputs(story_text(records, wall_offset_ns()).c_str(), stdout);
+  const auto records = fetch_story(id_);
+  if (!records) return say(records.error());
+  std::fputs(story_text(*records, wall_offset_ns()).c_str(), stdout);
+  return EXIT_SUCCESS;
+}
+
+int LookCommands::diagram() const {
+  const auto records = fetch_story(id_);
+  if (!records) return say(records.error());
+  std::fputs(diagram_svg(*records).c_str(), stdout);
   return EXIT_SUCCESS;
 }
 

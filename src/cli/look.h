@@ -1,4 +1,4 @@
-// `ucm list`, `show`, `stats`, `trace`, `capture`: what goes on in the daemon.
+// `ucm list`, `show`, `diagram`, `stats`, `trace`, `capture`: what goes on in the daemon.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,11 +21,12 @@ class LookCommands {
  private:
   int list() const;
   int show() const;
+  int diagram() const;
   int stats() const;
   int trace() const;
   int capture() const;
 
-  CLI::App *list_, *show_, *stats_, *trace_, *capture_;
+  CLI::App *list_, *show_, *diagram_, *stats_, *trace_, *capture_;
   ListFilter filter_;
   int pid_ = 0;
   bool as_json_ = false;

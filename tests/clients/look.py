@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+from xml.etree import ElementTree
 
 from lab import Failure, Lab, wait_until
 from life import endless_rping
@@ -52,6 +53,10 @@ def list_and_show(lab: Lab):
     story = lab.ucm(path.client, "show", str(one["id"])).succeed()
     contains(story, "call +resolve_addr", r"sent +REQ", r"received +REP +(mra_req_received|req_sent) -> rep_received",
              "event +CONNECT_RESPONSE", r"sent +RTU")
+    drawing = ElementTree.fromstring(lab.ucm(path.client, "diagram", str(one["id"])).succeed())
+    arrows = [line for line in drawing.iter("{http://www.w3.org/2000/svg}line") if "arrow" in line.get("class")]
+    if len(arrows) < len(re.findall(r"(?m)^ +\+[\d.]+  (?:sent|received) ", story)):
+        raise Failure(f"{len(arrows)} arrows for:\n{story}")
     client.signal(signal.SIGKILL)
     wait_until(lambda: not entries(lab, path.client), "connection gone")
     comm_id = f"0x{one['local_comm_id']:08x}"

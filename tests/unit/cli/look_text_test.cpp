@@ -5,6 +5,7 @@
 #include <array>
 #include <sstream>
 
+#include "cli/diagram.h"
 #include "cli/list_text.h"
 #include "cli/trace_text.h"
 #include "cm/counters.h"
@@ -149,6 +150,23 @@ TEST(Trace, AStoryBeginsWithWhoseItIs) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(story_text({}, 0), "");
+}
+
+TEST(Diagram, HasARowAndTheArrowsDirectionForEveryRecord) {
+  const std::vector<TraceRecord> records{{.time_ns = 2'500'000, .id = 7, .kind = TraceKind::kEvent, .input = 9},
+                                         {.time_ns = 2'000'000, .kind = TraceKind::kReceived, .message = 0x13},
+                                         {.time_ns = 1'000'000,
+                                          .peer = wire::IpAddress::ipv4(0x0A000002).bytes,
+                                          .kind = TraceKind::kSent,
+                                          .message = 0x10,
+                                          .repetition = 1},
+                                         {.kind = TraceKind::kStep, .to = number(cm::State::kReqSent)}};
+  const std::string svg = diagram_svg(records);
+  for (const char* part : {"ID 7<", ">10.0.0.2<", ">0.000<", ">1.000<", ">2.000<", ">2.500<", ">REQ<", ">REP<",
+                           "event    ESTABLISHED", "x1=\"640\" y1=\"86\" x2=\"1060\" y2=\"86\" class=\"arrow again\"",
+                           "x1=\"1060\" y1=\"112\" x2=\"640\" y2=\"112\" class=\"arrow\"", "-&gt;"}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part << "\n" << svg;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+#include "cli/diagram.h"
+
+#include <array>
+#include <cstdio>
+
+#include "cli/trace_text.h"
+#include "net/socket_address.h"
+
+namespace ucm::cli {
+namespace {
+
+using ipc::TraceKind;
+using ipc::TraceRecord;
+
+// In pixels.
+constexpr int kWidth = 1160;
+constexpr int kTimeEnd = 90;  // right edge of the times
+constexpr int kOwnLine = 640;
+constexpr int kPeerLine = 1060;
+constexpr int kTop = 60;
+constexpr int kRow = 26;
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string text_at(int x, int y, const char* style, const std::string& text) {
+  return "<text x=\"" + std::to_string(x) + "\" y=\"" + std::to_string(y) + "\" class=\"" + style + "\">" +
+         escaped(text) + "</text>\n";
+}
+
+std::string line_of(int x1, int x2, int y1, int y2, const std::string& style) {
+  return "<line x1=\"" + std::to_string(x1) + "\" y1=\"" + std::to_string(y1) + "\" x2=\"" + std::to_string(x2) +
+         "\" y2=\"" + std::to_string(y2) + "\" class=\"" + style + "\"/>\n";
+}
+
+std::string milliseconds(std::int64_t nanoseconds) {
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.3f", static_cast<double>(nanoseconds) / 1e6);
+  return buffer.data();
+}
+
+// What follows the kind of record, and, in a message's, its name.
+std::string detail(const TraceRecord& record) {
+  constexpr std::size_t kKindWidth = 9;
+  return what_text(record).substr(kKindWidth);
+}
+
+std::string message_row(const TraceRecord& record, int y) {
+  const bool sent = record.kind == TraceKind::kSent;
+  const std::string style = std::string("arrow") + (record.repetition != 0 ? " again" : "");
+  return line_of(sent ? kOwnLine : kPeerLine, sent ? kPeerLine : kOwnLine, y, y, style) +
+         text_at((kOwnLine + kPeerLine) / 2, y - 4, "message", message_name(record.message)) +
+         text_at(kOwnLine - 12, y + 4, "own", (sent ? "sent " : "received ") + detail(record));
+}
+
+}  // namespace
+
+std::string diagram_svg(const std::vector<TraceRecord>& records) {
+  const int height = kTop + kRow * static_cast<int>(records.size() + 1);
+  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + std::to_string(kWidth) + "\" height=\"" +
+                    std::to_string(height) + "\" viewBox=\"0 0 " + std::to_string(kWidth) + " " +
+                    std::to_string(height) + "\">\n";
+  out +=
+      "<style>text{font:12px monospace;fill:#222}.own,.time{text-anchor:end}.message,.head{text-anchor:middle;"
+      "font-weight:bold}.time{fill:#777}.event{fill:#06c}.life{stroke:#999}.arrow{stroke:#222;marker-end:url(#head)}"
+      ".again{stroke:#c00;stroke-dasharray:6 3}</style>\n"
+      "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" "
+      "orient=\"auto\"><path d=\"M0 0L8 4L0 8z\"/></marker></defs>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+  std::uint32_t id = 0;
+  wire::IpAddress peer;
+  for (const TraceRecord& record : records) {
+    if (id == 0) id = record.id;
+    if (peer.is_unspecified()) peer = {record.peer};
+  }
+  out += text_at(kTimeEnd, 24, "time", "ms") + text_at(kOwnLine, 24, "head", "this host, ID " + std::to_string(id)) +
+         text_at(kPeerLine, 24, "head", net::to_string(peer));
+  for (const int x : {kOwnLine, kPeerLine}) out += line_of(x, x, 34, height - 10, "life");
+  int y = kTop;
+  for (auto record = records.rbegin(); record != records.rend(); ++record, y += kRow) {
+    out += text_at(kTimeEnd, y + 4, "time", milliseconds(record->time_ns - records.back().time_ns));
+    if (record->message != 0) {
+      out += message_row(*record, y);
+    } else {
+      out += text_at(kOwnLine - 12, y + 4, record->kind == TraceKind::kEvent ? "own event" : "own", what_text(*record));
+    }
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace ucm::cli
