@@ -33,9 +33,6 @@ tl::unexpected<Error> lost_error() { return fail(ENOTCONN, "ucmd is gone"); }
 
 }  // namespace
 
-CancellationOff::CancellationOff() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &previous_); }
-CancellationOff::~CancellationOff() { pthread_setcancelstate(previous_, nullptr); }
-
 SessionCore::SessionCore(ipc::FileDescriptor socket)
     : socket_(std::move(socket)),
       lost_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),

@@ -8,23 +8,13 @@
 
 #include "base/result.h"
 #include "client/connection.h"
+#include "ipc/cancellation.h"
 #include "ipc/control_messages.h"
 #include "ipc/file_descriptor.h"
 
 namespace ucm::client {
 
-// Keeps the calling thread from being cancelled in the middle of a call: programs cancel threads that wait for events,
-// and mean their own waits.
-class CancellationOff {
- public:
-  CancellationOff();
-  ~CancellationOff();
-  CancellationOff(const CancellationOff&) = delete;
-  CancellationOff& operator=(const CancellationOff&) = delete;
-
- private:
-  int previous_ = 0;
-};
+using ipc::CancellationOff;
 
 // Thread-safe. A core that a child has inherited by fork() counts as lost there: its socket is closed in the child, so
 // that the node still notices when the parent ends, and no mutex of it is touched.

@@ -63,6 +63,24 @@ struct CmConnParam {
 };
 static_assert(sizeof(CmConnParam) == 228);
 
+// What a real RDMA device adds to a path. port 0: a software device, whose GIDs are its addresses.
+struct CmDevicePath {
+  std::array<std::uint8_t, 8> guid{};  // of the device, in network byte order
+  std::uint32_t index = 0;             // of the device, as ibv_get_device_index() numbers it
+  std::uint16_t slid = 0;              // InfiniBand; host byte order, like dlid
+  std::uint16_t dlid = 0;
+  std::uint8_t port = 0;
+  std::uint8_t sgid_index = 0;
+  std::uint8_t src_path_bits = 0;
+  std::uint8_t static_rate = 0;
+  std::array<std::uint8_t, 16> sgid{};
+  std::array<std::uint8_t, 16> dgid{};
+  std::uint8_t is_global = 0;  // a GRH is needed
+  std::array<std::uint8_t, 3> reserved{};
+};
+inline constexpr std::uint32_t kUnknownDeviceIndex = 0xFFFFFFFF;  // an older kernel does not tell
+static_assert(sizeof(CmDevicePath) == 56);
+
 struct CmCommand {
   std::uint32_t sequence = 0;  // echoed in the reply
   CmCall call{};
@@ -71,14 +89,14 @@ struct CmCommand {
   std::uint32_t id = 0;
   std::uint16_t port_space = 0;  // kCreateId: rdma_port_space
   std::uint16_t reserved2 = 0;
-  std::uint32_t timeout_ms = 0;  // kResolveAddr, kResolveRoute
-  std::int32_t backlog = 0;      // kListen
-  CmOption option{};             // kSetOption
-  std::uint32_t option_value = 0;
-  SocketAddress source{};       // kBindAddr; kResolveAddr (family 0 = none)
-  SocketAddress destination{};  // kResolveAddr, kJoinMulticast
-  CmConnParam conn{};           // kConnect, kAccept, kReject
-  std::uint32_t multicast = 0;  // kJoinMulticast
+  std::uint32_t timeout_ms = 0;    // kResolveAddr, kResolveRoute
+  std::int32_t backlog = 0;        // kListen
+  CmOption option{};               // kSetOption
+  std::uint32_t option_value = 0;  // kJoinMulticast: 1 for a sender that is no member
+  SocketAddress source{};          // kBindAddr; kResolveAddr (family 0 = none)
+  SocketAddress destination{};     // kResolveAddr, kJoinMulticast
+  CmConnParam conn{};              // kConnect, kAccept, kReject
+  std::uint32_t multicast = 0;     // kJoinMulticast
   std::array<std::uint32_t, 15> reserved3{};
 };
 
@@ -88,7 +106,8 @@ struct CmReply {
   std::uint32_t id = 0;
   std::uint32_t ifindex = 0;  // of the device the ID is bound to; 0 = none
   SocketAddress local{};
-  std::array<std::uint32_t, 16> reserved{};
+  CmDevicePath device{};  // of the device the ID is bound to
+  std::array<std::uint32_t, 2> reserved{};
 };
 
 // The values are those of rdma_cm_event_type.
@@ -155,8 +174,10 @@ struct CmEvent {
   // kUnreachable (private data only), kEstablished (QP, Q_Key and private data).
   CmConnParam conn{};
   std::uint32_t multicast = 0;  // kMulticastJoin: of its command
-  std::array<std::uint32_t, 15> reserved{};
+  CmDevicePath device{};        // whatever path tells
+  std::uint32_t reserved = 0;
 };
+static_assert(sizeof(CmReply) == 108 && sizeof(CmEvent) == 400);
 
 static_assert(std::is_trivially_copyable_v<CmCommand> && std::is_trivially_copyable_v<CmReply> &&
               std::is_trivially_copyable_v<CmEvent>);

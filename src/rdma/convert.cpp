@@ -7,69 +7,55 @@
 #include <array>
 #include <cstring>
 
-#include "wire/address.h"
-
 namespace ucm::rdma {
+namespace {
 
-std::optional<ipc::SocketAddress> from_sockaddr(const sockaddr& address) {
-  ipc::SocketAddress out;
-  if (address.sa_family == AF_INET) {
-    sockaddr_in in{};
-    std::memcpy(&in, &address, sizeof(in));
-    out.family = 4;
-    out.port = ntohs(in.sin_port);
-    out.address = wire::IpAddress::ipv4(ntohl(in.sin_addr.s_addr)).bytes;
-    return out;
-  }
-  if (address.sa_family == AF_INET6) {
-    sockaddr_in6 in{};
-    std::memcpy(&in, &address, sizeof(in));
-    out.family = 6;
-    out.port = ntohs(in.sin6_port);
-    out.scope_id = in.sin6_scope_id;
-    out.flow_info = ntohl(in.sin6_flowinfo);
-    std::copy_n(in.sin6_addr.s6_addr, out.address.size(), out.address.begin());
-    return out;
-  }
-  return std::nullopt;
+ibv_gid gid_of(const std::array<std::uint8_t, 16>& bytes) {
+  ibv_gid gid{};
+  std::copy(bytes.begin(), bytes.end(), gid.raw);
+  return gid;
 }
 
-sockaddr_storage to_sockaddr(const ipc::SocketAddress& address) {
-  sockaddr_storage out{};
-  if (address.family == 4) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(address.port);
-    in.sin_addr.s_addr = htonl(wire::IpAddress{address.address}.ipv4_value());
-    std::memcpy(&out, &in, sizeof(in));
-  } else if (address.family == 6) {
-    sockaddr_in6 in{};
-    in.sin6_family = AF_INET6;
-    in.sin6_port = htons(address.port);
-    in.sin6_scope_id = address.scope_id;
-    in.sin6_flowinfo = htonl(address.flow_info);
-    std::copy(address.address.begin(), address.address.end(), in.sin6_addr.s6_addr);
-    std::memcpy(&out, &in, sizeof(in));
-  }
-  return out;
-}
+}  // namespace
 
 std::uint16_t port_of(const sockaddr_storage& address) {
   const auto parsed = from_sockaddr(reinterpret_cast<const sockaddr&>(address));
   return parsed ? htons(parsed->port) : std::uint16_t{0};
 }
 
-ibv_gid gid_of(const ipc::SocketAddress& address) {
-  ibv_gid gid{};
-  std::copy(address.address.begin(), address.address.end(), gid.raw);
-  return gid;
+ibv_gid gid_of(const ipc::SocketAddress& address) { return gid_of(address.address); }
+
+ibv_gid local_gid_of(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
+  return device.port != 0 ? gid_of(device.sgid) : gid_of(path.local);
 }
 
-ibv_sa_path_rec path_record_of(const ipc::CmPath& path) {
+ibv_gid remote_gid_of(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
+  return device.port != 0 ? gid_of(device.dgid) : gid_of(path.remote);
+}
+
+ibv_ah_attr address_handle_of(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
+  ibv_ah_attr attributes{};
+  attributes.is_global = device.is_global;
+  attributes.grh.dgid = gid_of(device.dgid);
+  attributes.grh.sgid_index = device.sgid_index;
+  attributes.grh.hop_limit = path.hop_limit;
+  attributes.grh.traffic_class = path.traffic_class;
+  attributes.grh.flow_label = path.flow_label;
+  attributes.dlid = device.dlid;
+  attributes.sl = path.sl;
+  attributes.src_path_bits = device.src_path_bits;
+  attributes.static_rate = device.static_rate;
+  attributes.port_num = device.port;
+  return attributes;
+}
+
+ibv_sa_path_rec path_record_of(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
   constexpr std::uint8_t kSelectorEqual = 2;
   ibv_sa_path_rec record{};
-  record.dgid = gid_of(path.remote);
-  record.sgid = gid_of(path.local);
+  record.dgid = remote_gid_of(path, device);
+  record.sgid = local_gid_of(path, device);
+  record.slid = htons(device.slid);
+  record.dlid = htons(device.dlid);
   record.flow_label = htonl(path.flow_label);
   record.hop_limit = path.hop_limit;
   record.traffic_class = path.traffic_class;

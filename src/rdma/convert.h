@@ -6,17 +6,13 @@
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
-#include <optional>
-
 #include "ipc/cm_api.h"
+#include "ipc/socket_address.h"
 
 namespace ucm::rdma {
 
-// nullopt for a family other than AF_INET and AF_INET6.
-std::optional<ipc::SocketAddress> from_sockaddr(const sockaddr& address);
-
-// All zero for family 0.
-sockaddr_storage to_sockaddr(const ipc::SocketAddress& address);
+using ipc::from_sockaddr;
+using ipc::to_sockaddr;
 
 // In network byte order; 0 without an address.
 std::uint16_t port_of(const sockaddr_storage& address);
@@ -24,7 +20,14 @@ std::uint16_t port_of(const sockaddr_storage& address);
 // The RoCEv2 GID of an address.
 ibv_gid gid_of(const ipc::SocketAddress& address);
 
-ibv_sa_path_rec path_record_of(const ipc::CmPath& path);
+// Of both ends of a path: on a software device those of the addresses.
+ibv_gid local_gid_of(const ipc::CmPath& path, const ipc::CmDevicePath& device);
+ibv_gid remote_gid_of(const ipc::CmPath& path, const ipc::CmDevicePath& device);
+
+ibv_sa_path_rec path_record_of(const ipc::CmPath& path, const ipc::CmDevicePath& device);
+
+// The peer of datagrams on a real device.
+ibv_ah_attr address_handle_of(const ipc::CmPath& path, const ipc::CmDevicePath& device);
 
 // The type of an event, of which a newer program knows more than the header declares.
 ipc::CmEventType type_of(const rdma_cm_event& event);

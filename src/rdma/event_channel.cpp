@@ -49,6 +49,12 @@ void Event::set_connection(const ipc::CmConnParam& connection) {
 EventChannel::EventChannel(std::unique_ptr<client::CmLink> link)
     : rdma_event_channel{link->event_fd()}, link_(std::move(link)), generation_(fork_generation()) {}
 
+EventChannel::EventChannel(std::unique_ptr<kernel::KernelLink> link)
+    : rdma_event_channel{link->poll_fd()},
+      link_(std::move(link)),
+      kernel_(static_cast<kernel::KernelLink*>(link_.get())),
+      generation_(fork_generation()) {}
+
 EventChannel::~EventChannel() {
   // The rings and sockets of an inherited link are the parent's: closing them here would end its connections.
   if (inherited_by_fork()) static_cast<void>(link_.release());
@@ -57,11 +63,18 @@ EventChannel::~EventChannel() {
 bool EventChannel::inherited_by_fork() const { return generation_ != fork_generation(); }
 
 Result<std::shared_ptr<EventChannel>> EventChannel::open() {
-  auto session = process_session();
-  if (!session) return tl::unexpected(session.error());
-  auto link = (*session)->open_cm_link();
-  if (!link) return tl::unexpected(link.error());
-  std::shared_ptr<EventChannel> channel(new EventChannel(std::move(*link)));
+  std::shared_ptr<EventChannel> channel;
+  if (backend() == Backend::kKernel) {
+    auto link = kernel::KernelLink::open();
+    if (!link) return tl::unexpected(link.error());
+    channel.reset(new EventChannel(std::move(*link)));
+  } else {
+    auto session = process_session();
+    if (!session) return tl::unexpected(session.error());
+    auto link = (*session)->open_cm_link();
+    if (!link) return tl::unexpected(link.error());
+    channel.reset(new EventChannel(std::move(*link)));
+  }
   channel->self_ = channel;
   return channel;
 }
@@ -108,13 +121,8 @@ void EventChannel::remove(Id& id) {
 
 Result<void> EventChannel::migrate(Id& id, EventChannel& destination) {
   const std::scoped_lock lock(mutex_, destination.mutex_);
-  ipc::CmCommand command;
-  command.call = ipc::CmCall::kMigrateId;
-  command.id = id.handle();
   // With both locks held nobody can read an event that the destination gets before those that waited here have moved.
-  if (const ipc::CmReply reply = destination.call(command); reply.error != 0) {
-    return fail(reply.error, "the node refused to move the ID to another channel");
-  }
+  if (auto moved = destination.take_over(id.handle(), *this); !moved) return moved;
   fetch_all();
   const auto is_of_id = [&](const Pending& pending) { return pending.target.get() == &id; };
   std::copy_if(pending_.begin(), pending_.end(), std::back_inserter(destination.pending_), is_of_id);
@@ -125,6 +133,16 @@ Result<void> EventChannel::migrate(Id& id, EventChannel& destination) {
     destination.ids_.insert_or_assign(id.handle(), std::move(entry->second));
     ids_.erase(entry);
   }
+  return {};
+}
+
+Result<void> EventChannel::take_over(std::uint32_t handle, EventChannel& from) {
+  if (kernel_ != nullptr) return kernel_->adopt(handle, *from.kernel_);
+  ipc::CmCommand command;
+  command.call = ipc::CmCall::kMigrateId;
+  command.id = handle;
+  const ipc::CmReply reply = call(command);
+  if (reply.error != 0) return fail(reply.error, "the node refused to move the ID to another channel");
   return {};
 }
 
@@ -150,13 +168,19 @@ Result<Event*> EventChannel::next_event() {
 }
 
 Result<void> EventChannel::wait_for_token() {
+  if (kernel_ != nullptr) {
+    const int error = kernel_->take_token();
+    return error == 0 ? Result<void>{} : fail(error, "no event");
+  }
   std::uint64_t token = 0;
   if (read(fd, &token, sizeof(token)) == sizeof(token)) return {};
   const int error = errno;
   return fail(error == 0 ? EIO : error, "no event");
 }
 
-void EventChannel::put_tokens(std::uint64_t count) { static_cast<void>(!write(fd, &count, sizeof(count))); }
+void EventChannel::put_tokens(std::uint64_t count) {
+  static_cast<void>(!write(link_->event_fd(), &count, sizeof(count)));
+}
 
 void EventChannel::take_back_tokens(std::size_t count) {
   // Without waiting, whatever the mode of fd. A token that is not there yet, or a kernel that cannot do this, leaves a
@@ -164,7 +188,7 @@ void EventChannel::take_back_tokens(std::size_t count) {
   for (; count != 0 && !inherited_by_fork(); --count) {
     std::uint64_t token = 0;
     const iovec buffer{&token, sizeof(token)};
-    if (preadv2(fd, &buffer, 1, -1, RWF_NOWAIT) < 0) return;
+    if (preadv2(link_->event_fd(), &buffer, 1, -1, RWF_NOWAIT) < 0) return;
   }
 }
 

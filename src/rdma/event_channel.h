@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "client/session.h"
 #include "ipc/cm_api.h"
+#include "kernel/kernel_link.h"
 
 namespace ucm::rdma {
 
@@ -49,7 +50,8 @@ class Event : public rdma_cm_event {
 
 class EventChannel : public rdma_event_channel, public std::enable_shared_from_this<EventChannel> {
  public:
-  // The channel owns itself until close(); ENODEV without a node.
+  // The channel owns itself until close(); ENODEV without a node or, where the kernel makes the connections, without
+  // its rdma_cm.
   static Result<std::shared_ptr<EventChannel>> open();
   ~EventChannel();
   EventChannel(const EventChannel&) = delete;
@@ -69,6 +71,9 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   // One command on this channel's link. The reply's error is ENOTCONN in a forked child.
   ipc::CmReply call(const ipc::CmCommand& command);
 
+  // The link when it leads to the kernel, or nullptr.
+  kernel::KernelLink* kernel() const { return kernel_; }
+
   // The channel was opened by the process that forked this one; nothing done here may disturb it.
   bool inherited_by_fork() const;
 
@@ -87,7 +92,10 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   };
 
   explicit EventChannel(std::unique_ptr<client::CmLink> link);
+  explicit EventChannel(std::unique_ptr<kernel::KernelLink> link);
 
+  // Events of the ID come here from now on.
+  Result<void> take_over(std::uint32_t handle, EventChannel& from);
   // Consumes one token; the error is that of read(), or EAGAIN.
   Result<void> wait_for_token();
   void put_tokens(std::uint64_t count);
@@ -104,6 +112,7 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
 
   std::shared_ptr<EventChannel> self_;
   std::unique_ptr<client::CmLink> link_;
+  kernel::KernelLink* const kernel_ = nullptr;
   const unsigned generation_;
 
   std::mutex mutex_;

@@ -215,8 +215,9 @@ Result<void> Id::bind_addr(const sockaddr* address) {
   if (!reply) return tl::unexpected(reply.error());
   set_local_address(reply->local);
   // Linux: a loopback address stands for any device until there is a peer. libfabric asks by binding to one.
-  const bool names_device = reply->ifindex != 0 && !wire::IpAddress{source->address}.is_loopback();
-  return names_device ? attach_device(reply->ifindex) : Result<void>{};
+  const bool bound_to_device = reply->ifindex != 0 || reply->device.port != 0;
+  const bool names_device = bound_to_device && !wire::IpAddress{source->address}.is_loopback();
+  return names_device ? attach_device(reply->ifindex, reply->device) : Result<void>{};
 }
 
 // The peer's address is of the same family, and unspecified until there is a peer.  // Linux: same
@@ -558,31 +559,32 @@ void Id::set_endpoint_qp(ibv_pd* protection_domain, const ibv_qp_init_attr& attr
 
 // --- What is known of the connection --------------------------------------------------------------------------------
 
-Result<void> Id::attach_device(std::uint32_t ifindex) {
-  const auto device = Devices::instance().by_ifindex(ifindex);
+Result<void> Id::attach_device(std::uint32_t ifindex, const ipc::CmDevicePath& path) {
+  Devices& devices = Devices::instance();
+  const auto device = path.port != 0 ? devices.by_path(path) : devices.by_ifindex(ifindex);
   if (!device) return tl::unexpected(device.error());
   const std::lock_guard lock(mutex_);
   device_ = *device;
   verbs = device_->verbs;
   if (pd == nullptr) pd = device_->pd;
-  port_num = 1;
+  port_num = path.port != 0 ? path.port : 1;
   return {};
 }
 
-void Id::set_addresses(const ipc::CmPath& path) {
+void Id::set_addresses(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
   const std::lock_guard lock(mutex_);
   path_ = path;
   route.addr.src_storage = to_sockaddr(path.local);
   route.addr.dst_storage = to_sockaddr(path.remote);
-  route.addr.addr.ibaddr.sgid = gid_of(path.local);
-  route.addr.addr.ibaddr.dgid = gid_of(path.remote);
+  route.addr.addr.ibaddr.sgid = local_gid_of(path, device);
+  route.addr.addr.ibaddr.dgid = remote_gid_of(path, device);
   route.addr.addr.ibaddr.pkey = htons(path.pkey);
 }
 
-void Id::set_route(const ipc::CmPath& path) {
-  set_addresses(path);
+void Id::set_route(const ipc::CmPath& path, const ipc::CmDevicePath& device) {
+  set_addresses(path, device);
   const std::lock_guard lock(mutex_);
-  path_record_ = path_record_of(path);
+  path_record_ = path_record_of(path, device);
   route.path_rec = &path_record_;
   route.num_paths = 1;
 }

@@ -115,10 +115,11 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<void> prepare_connection(const rdma_conn_param* param, ipc::CmConnParam& connection);
 
   // What is known of the connection.
-  Result<void> attach_device(std::uint32_t ifindex);
+  // `path` names the device when it is one of the kernel's.
+  Result<void> attach_device(std::uint32_t ifindex, const ipc::CmDevicePath& path);
   void set_local_address(const ipc::SocketAddress& address);
-  void set_addresses(const ipc::CmPath& path);
-  void set_route(const ipc::CmPath& path);
+  void set_addresses(const ipc::CmPath& path, const ipc::CmDevicePath& device);
+  void set_route(const ipc::CmPath& path, const ipc::CmDevicePath& device);
   Result<void> append_private_data(ipc::CmConnParam& out, std::span<const std::uint8_t> bytes) const;
   Result<void> check_depths(const rdma_conn_param* param) const;
   Result<ipc::CmConnParam> describe_qp(const rdma_conn_param* param);
@@ -134,6 +135,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
 
   // QP transitions; with qp_mutex_ held unless said otherwise.
   Result<void> modify_qp(ibv_qp& target, ibv_qp_state state);
+  void limit_depths(ibv_qp_attr& attributes);
   Result<void> ready_qp();
   Result<void> ready_datagram_qp(ibv_qp& target);
   void fail_qp();  // takes qp_mutex_; nothing without a QP
@@ -154,8 +156,11 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
     ipc::SocketAddress group;
     MulticastRole role{};
     void* context = nullptr;
-    bool attached = false;  // the QP
+    bool attached = false;  // the QP, to:
+    ibv_gid gid{};
+    std::uint16_t lid = 0;
   };
+  void detach(Membership& membership);
   std::vector<Membership> memberships_;
   std::uint32_t last_membership_ = 0;
 

@@ -23,13 +23,13 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
   told.status = cause.status;
   switch (cause.type) {
     case ipc::CmEventType::kAddrResolved:
-      if (auto attached = attach_device(cause.path.ifindex); !attached) {
+      if (auto attached = attach_device(cause.path.ifindex, cause.device); !attached) {
         told.event = RDMA_CM_EVENT_ADDR_ERROR;
         told.status = -attached.error().code;
         set_phase(Phase::kBound);
         return true;
       }
-      set_addresses(cause.path);
+      set_addresses(cause.path, cause.device);
       set_phase(Phase::kAddressResolved);
       return true;
     case ipc::CmEventType::kAddrError: {
@@ -41,7 +41,7 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       return true;
     }
     case ipc::CmEventType::kRouteResolved:
-      set_route(cause.path);
+      set_route(cause.path, cause.device);
       set_phase(Phase::kRouteResolved);
       return true;
     case ipc::CmEventType::kRouteError:
@@ -97,9 +97,9 @@ Result<std::shared_ptr<Id>> Id::adopt(const ipc::CmEvent& request) {
   child->qp_params_ = request.qp;
   child->remote_ece_ = ibv_ece{request.conn.ece_vendor_id, request.conn.ece_options, 0};
   // A datagram request tells no route.  // Linux: same
-  is_datagram() ? child->set_addresses(request.path) : child->set_route(request.path);
+  is_datagram() ? child->set_addresses(request.path, request.device) : child->set_route(request.path, request.device);
   // The request may have been withdrawn, or the listener destroyed, while the event waited.
-  Result<void> usable = child->attach_device(request.path.ifindex);
+  Result<void> usable = child->attach_device(request.path.ifindex, request.device);
   if (usable) {
     if (auto reply = child->call(child->command(ipc::CmCall::kRequestTaken)); !reply) {
       usable = tl::unexpected(reply.error());
@@ -141,6 +141,7 @@ void Id::process_response(const ipc::CmEvent& cause, Event& told) {
 }
 
 void Id::process_datagram_answer(const ipc::CmEvent& cause, Event& told) {
+  if (cause.device.port != 0) return told.set_datagram(cause.conn, address_handle_of(cause.path, cause.device));
   {
     const std::lock_guard lock(mutex_);
     qp_params_.dest_known = 1;

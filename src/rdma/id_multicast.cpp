@@ -22,6 +22,7 @@ Result<void> Id::join_multicast(const sockaddr* group, MulticastRole role, void*
   if (!address) return fail(EINVAL, "the group's address is neither AF_INET nor AF_INET6");
   ipc::CmCommand join = command(ipc::CmCall::kJoinMulticast);
   join.destination = *address;
+  join.option_value = role == MulticastRole::kSender ? 1 : 0;
   {
     const std::lock_guard lock(qp_mutex_);
     join.multicast = ++last_membership_;
@@ -43,18 +44,19 @@ Result<void> Id::leave_multicast(const sockaddr* group) {
   const auto membership =
       std::ranges::find_if(memberships_, [&](const Membership& known) { return same_address(known.group, *address); });
   if (membership == memberships_.end()) return fail(EADDRNOTAVAIL, "the ID has not joined the group");
-  const ibv_gid gid = gid_of(membership->group);
-  const bool attached = membership->attached;
+  detach(*membership);
+  const std::uint32_t number = membership->number;
   memberships_.erase(membership);
-  if (attached) ibv_detach_mcast(qp, &gid, 0);
-  return {};
+  kernel::KernelLink* const kernel = current_channel()->kernel();
+  return kernel != nullptr ? kernel->leave_multicast(handle_, number) : Result<void>{};
+}
+
+void Id::detach(Membership& membership) {
+  if (std::exchange(membership.attached, false)) ibv_detach_mcast(qp, &membership.gid, membership.lid);
 }
 
 void Id::detach_from_groups() {
-  for (Membership& membership : memberships_) {
-    const ibv_gid gid = gid_of(membership.group);
-    if (std::exchange(membership.attached, false)) ibv_detach_mcast(qp, &gid, 0);
-  }
+  for (Membership& membership : memberships_) detach(membership);
 }
 
 // False for a group that has been left meanwhile.
@@ -62,19 +64,25 @@ bool Id::process_multicast(const ipc::CmEvent& cause, Event& told) {
   const std::lock_guard lock(qp_mutex_);
   const auto membership = std::ranges::find(memberships_, cause.multicast, &Membership::number);
   if (membership == memberships_.end()) return false;
-  ConnectionFacts facts;
-  facts.path = cause.path;
-  const auto index = device_->gid_index(gid_of(cause.path.local));
-  bool usable = index.has_value();
-  if (usable) facts.sgid_index = *index;
-  ipc::CmConnParam address;
-  address.qp_num = wire::kMulticastQpn;
-  address.qkey = RDMA_UDP_QKEY;
-  told.set_datagram(address, address_of_peer(facts));
+  bool usable = cause.status == 0;
+  if (cause.device.port != 0) {
+    told.set_datagram(cause.conn, address_handle_of(cause.path, cause.device));
+  } else {
+    ConnectionFacts facts;
+    facts.path = cause.path;
+    const auto index = device_->gid_index(gid_of(cause.path.local));
+    usable = index.has_value();
+    if (usable) facts.sgid_index = *index;
+    ipc::CmConnParam address;
+    address.qp_num = wire::kMulticastQpn;
+    address.qkey = RDMA_UDP_QKEY;
+    told.set_datagram(address, address_of_peer(facts));
+  }
   told.param.ud.private_data = membership->context;  // librdmacm: same
   if (usable && qp != nullptr && membership->role == MulticastRole::kMember) {
-    const ibv_gid gid = gid_of(membership->group);
-    membership->attached = ibv_attach_mcast(qp, &gid, 0) == 0;
+    membership->gid = remote_gid_of(cause.path, cause.device);
+    membership->lid = cause.device.dlid;
+    membership->attached = ibv_attach_mcast(qp, &membership->gid, membership->lid) == 0;
     usable = membership->attached;
   }
   if (!usable) {

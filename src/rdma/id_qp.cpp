@@ -4,6 +4,7 @@
 
 #include "rdma/convert.h"
 #include "rdma/id.h"
+#include "rdma/kernel_attributes.h"
 
 namespace ucm::rdma {
 namespace {
@@ -41,6 +42,11 @@ Result<ConnectionFacts> Id::facts() {
 
 Result<int> Id::init_qp_attributes(ibv_qp_attr& attributes) {
   const ibv_qp_state state = attributes.qp_state;
+  if (kernel::KernelLink* const kernel = current_channel()->kernel()) {
+    const auto told = kernel->qp_attributes(handle_, static_cast<std::uint32_t>(state));
+    if (!told) return tl::unexpected(told.error());
+    return read_qp_attributes(*told, attributes);
+  }
   const auto known = facts();
   if (!known) return tl::unexpected(known.error());
   const auto mask = qp_attributes_for(*known, state, attributes);
@@ -55,7 +61,16 @@ Result<void> Id::modify_qp(ibv_qp& target, ibv_qp_state state) {
   attributes.qp_state = state;
   const auto mask = init_qp_attributes(attributes);
   if (!mask) return tl::unexpected(mask.error());
+  limit_depths(attributes);
   return checked(ibv_modify_qp(&target, &attributes, *mask), "the QP cannot be modified");
+}
+
+// The kernel does not know yet what rdma_accept() was told.
+void Id::limit_depths(ibv_qp_attr& attributes) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kRequested) return;
+  attributes.max_dest_rd_atomic = qp_params_.responder_resources;
+  attributes.max_rd_atomic = qp_params_.initiator_depth;
 }
 
 Result<void> Id::ready_qp() {

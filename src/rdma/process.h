@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,8 +15,18 @@
 
 namespace ucm::rdma {
 
+// Who makes the connections of this process (docs/devices.md).
+enum class Backend : std::uint8_t {
+  kNode,    // ucmd, on its software devices
+  kKernel,  // the kernel's rdma_cm, on the devices of the system's libibverbs: UCM_DEVICE=verbs in the environment
+};
+Backend backend();
+
 // The session of this process. Without a node: ENODEV, and the first time one line on stderr that says what to do.
 Result<std::shared_ptr<client::Session>> process_session();
+
+// Whoever makes the connections is there. ENODEV says what is missing.
+Result<void> backend_present();
 
 // Changes in a forked child: what was opened before belongs to the parent.
 unsigned fork_generation();
@@ -48,21 +59,27 @@ class Devices {
  public:
   static Devices& instance();
 
-  // The device of a network interface, opened on first use. ENODEV names what is missing; nothing is remembered of a
-  // failure, the next call tries again.
+  // The device of a network interface of the node, and the one that the kernel names, opened on first use. ENODEV names
+  // what is missing; nothing is remembered of a failure, the next call tries again.
   Result<Device*> by_ifindex(std::uint32_t ifindex);
+  Result<Device*> by_path(const ipc::CmDevicePath& path);
 
-  // All devices of the node that can be opened.
+  // All devices that can be opened: the node's, or the kernel's.
   Result<std::vector<Device*>> all();
 
  private:
+  // An interface index; of the kernel's devices the device's index, or its GUID where an old kernel has no indices.
+  using Key = std::uint64_t;
   struct Entry {
-    std::uint32_t ifindex;
+    Key key;
     std::unique_ptr<Device> device;
   };
 
-  Result<Device*> open(std::uint32_t ifindex, const std::string& name);
-  Device* find(std::uint32_t ifindex) const;
+  Result<std::vector<Device*>> all_of_node();
+  Result<std::vector<Device*>> all_of_kernel();
+  Result<Device*> open(Key key, const std::string& what, const std::function<bool(ibv_device*)>& is_it);
+  Result<Device*> set_up(Key key, ibv_device* device);
+  Device* find(Key key) const;
   void forget_after_fork();
 
   std::mutex mutex_;

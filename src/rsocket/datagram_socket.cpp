@@ -91,7 +91,7 @@ DatagramSocket::DatagramSocket(int udp_fd)
 
 Result<std::shared_ptr<DatagramSocket>> DatagramSocket::create(int domain) {
   // Without a node there are no devices, and the program should hear of it now.
-  if (auto session = rdma::process_session(); !session) return tl::unexpected(session.error());
+  if (auto present = rdma::backend_present(); !present) return tl::unexpected(present.error());
   const int fd = ::socket(domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return fail(errno, "no UDP socket");
   return std::shared_ptr<DatagramSocket>(new DatagramSocket(fd));

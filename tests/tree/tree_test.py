@@ -36,7 +36,8 @@ ARROWS = {
     "node": {"base", "wire", "cm", "ipc", "net", "host"},
     "daemon": {"base", "wire", "ipc", "net", "host", "node"},
     "client": {"base", "wire", "roce", "ipc", "net", "host", "daemon"},
-    "rdma": {"base", "wire", "ipc", "host", "client"},
+    "kernel": {"base", "ipc", "client"},
+    "rdma": {"base", "wire", "ipc", "host", "client", "kernel"},
     "rsocket": {"base", "rdma"},
     "abi": {"base", "wire", "roce", "ipc", "host", "client", "rdma", "rsocket"},
 }

@@ -1,5 +1,8 @@
 #include "unit/rdma/fake_verbs.h"
 
+#include <endian.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -75,6 +78,16 @@ void ibv_free_device_list(ibv_device** list) {
 }
 
 const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+int ibv_get_device_index(ibv_device* device) {
+  const std::vector<std::string>& names = verbs().device_names;
+  return static_cast<int>(std::find(names.begin(), names.end(), device->name) - names.begin());
+}
+
+// The index and one in the last byte.
+__be64 ibv_get_device_guid(ibv_device* device) {
+  return htobe64(static_cast<std::uint64_t>(ibv_get_device_index(device)) + 1);
+}
 
 ibv_context* ibv_open_device(ibv_device*) { return new ibv_context{}; }
 
