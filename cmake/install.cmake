@@ -1,17 +1,22 @@
-# bin/ucm, bin/ucmd and lib/ucm/*.so.*: the same two folders side by side as in the build tree, so that the programs find
-# the libraries, and the libraries one another, wherever the whole is put.
+# bin/ucm, bin/ucmd, lib/ucm/*.so.* and lib/ucm/soft/*.so.*: the same folders side by side as in the build tree, so that
+# the programs find the libraries, and the libraries one another, wherever the whole is put. Programs on real devices get
+# lib/ucm alone, and with it the system's libibverbs.
 foreach(target ucm ucmd)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/ucm")
     install(TARGETS ${target} RUNTIME DESTINATION bin)
   endif()
 endforeach()
-foreach(target ucm_runtime rdmacm ibverbs)
+foreach(target ucm_runtime rdmacm)
   if(TARGET ${target})
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
     install(TARGETS ${target} LIBRARY DESTINATION lib/ucm NAMELINK_SKIP)
   endif()
 endforeach()
+if(TARGET ibverbs)
+  set_target_properties(ibverbs PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  install(TARGETS ibverbs LIBRARY DESTINATION lib/ucm/soft NAMELINK_SKIP)
+endif()
 file(GLOB manual_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.1 ${PROJECT_SOURCE_DIR}/docs/man/*.8)
 foreach(page IN LISTS manual_pages)
   get_filename_component(section ${page} LAST_EXT)

@@ -101,11 +101,16 @@ Finding judge_descriptors(const MachineFacts& facts) {
 
 Finding judge_system_devices(const MachineFacts& facts) {
   constexpr const char* kSubject = "the kernel's RDMA devices";
-  if (facts.system_devices.empty()) return {Verdict::kGood, kSubject, "none, and none is needed", ""};
-  std::string found;
-  for (const std::string& name : facts.system_devices) found += (found.empty() ? "" : ", ") + name;
-  return {Verdict::kNote, kSubject, found,
-          "programs under `ucm run` see UCM's devices only; UCM_MODE=off gives them the system's"};
+  const SystemDevices& devices = facts.system_devices;
+  if (devices.usable.empty() && devices.refused.empty()) {
+    return {Verdict::kGood, kSubject, "none, and none is needed", ""};
+  }
+  if (const auto usable = judge_usable(devices); !usable) {
+    return {Verdict::kNote, kSubject, usable.error().message,
+            "`ucm run` gives programs software devices until they can be opened"};
+  }
+  return {Verdict::kGood, kSubject, joined(devices.usable) + ": what `ucm run` gives programs, unless --device soft",
+          ""};
 }
 
 Finding judge_libraries(const MachineFacts& facts) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/system_devices.h"
 #include "host/device.h"
 
 namespace ucm::cli {
@@ -23,7 +24,7 @@ struct MachineFacts {
   std::uint64_t receive_buffer_max = 0;           // net.core.rmem_max, bytes
   bool may_exceed_buffer_max = false;             // CAP_NET_ADMIN
   std::uint64_t descriptors_max = 0;              // soft RLIMIT_NOFILE
-  std::vector<std::string> system_devices;        // RDMA devices that the kernel has
+  SystemDevices system_devices;                   // RDMA devices that the kernel has
   Result<std::string> libraries;                  // the folder of UCM's libraries
 };
 

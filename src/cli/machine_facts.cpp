@@ -4,10 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 
 #include "cli/doctor.h"
@@ -19,8 +17,6 @@
 
 namespace ucm::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 void ask_daemon(MachineFacts& facts) {
   const auto node = client::connect_node(ipc::Role::kTool);
@@ -54,16 +50,6 @@ std::uint64_t descriptor_limit() {
   return limit.rlim_cur;
 }
 
-std::vector<std::string> system_devices() {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/sys/class/infiniband", none)) {
-    names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 }  // namespace
 
 MachineFacts gather_facts() {
@@ -82,7 +68,7 @@ MachineFacts gather_facts() {
   facts.receive_buffer_max = read_number("/proc/sys/net/core/rmem_max");
   facts.may_exceed_buffer_max = has_net_admin();
   facts.descriptors_max = descriptor_limit();
-  facts.system_devices = system_devices();
+  facts.system_devices = look_at_system_devices();
   facts.libraries = find_libraries();
   return facts;
 }

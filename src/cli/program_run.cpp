@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include "base/result.h"
+#include "cli/system_devices.h"
 #include "client/connection.h"
 #include "net/fault_port.h"
 
@@ -36,10 +38,18 @@ Result<fs::path> own_folder() {
   return executable.parent_path();
 }
 
-void prepend_library_path(const std::string& folder) {
+std::string software_device_folder(const std::string& libraries) { return libraries + "/soft"; }
+
+// Puts `folders` in front, and takes away what another `ucm run` around this one has put there.
+void set_library_path(const std::vector<std::string>& folders, const std::string& libraries) {
+  std::string path;
+  const auto append = [&](const std::string& folder) { path += (path.empty() ? "" : ":") + folder; };
+  for (const std::string& folder : folders) append(folder);
   const char* before = std::getenv("LD_LIBRARY_PATH");
-  std::string path = folder;
-  if (before != nullptr && *before != '\0') path += ":" + std::string(before);
+  std::istringstream inherited(before != nullptr ? before : "");
+  for (std::string folder; std::getline(inherited, folder, ':');) {
+    if (folder != libraries && folder != software_device_folder(libraries)) append(folder);
+  }
   setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
 
@@ -94,6 +104,29 @@ Result<void> ensure_daemon(const fs::path& programs, const RunOptions& options) 
   return tl::unexpected(last);
 }
 
+// Settles on the system's devices or UCM's.
+Result<bool> use_system_devices(const RunOptions& options) {
+  if (options.device == DeviceChoice::kSoft) return false;
+  // They are for software devices.
+  const bool soft_wanted = options.embedded || mode_from_environment() == "embedded" || !options.faults.empty();
+  if (options.device == DeviceChoice::kAuto && soft_wanted) return false;
+  if (soft_wanted) return fail(EINVAL, "--embedded and --faults are for software devices: not with --device verbs");
+  const SystemDevices devices = look_at_system_devices();
+  const std::string names = joined(devices.usable);
+  if (const auto usable = judge_usable(devices); usable) {
+    for (const Error& refused : devices.refused) std::fprintf(stderr, "ucm: %s\n", refused.message.c_str());
+    tell(options, "using the system's RDMA devices (" + names + "), and the kernel's rdma_cm for connections");
+    return true;
+  } else if (options.device == DeviceChoice::kVerbs) {
+    return tl::unexpected(usable.error());
+  } else {
+    // Without any device there is nothing to say.
+    const bool present = !devices.usable.empty() || !devices.refused.empty();
+    if (present) std::fprintf(stderr, "ucm: %s: using software devices\n", usable.error().message.c_str());
+    return false;
+  }
+}
+
 Result<void> prepare(const RunOptions& options) {
   const std::string_view mode = mode_from_environment();
   if (mode == "off") return {};
@@ -109,13 +142,21 @@ Result<void> prepare(const RunOptions& options) {
   if (!programs) return tl::unexpected(programs.error());
   const auto libraries = find_libraries();
   if (!libraries) return tl::unexpected(libraries.error());
+  const auto system = use_system_devices(options);
+  if (!system) return tl::unexpected(system.error());
+  setenv("UCM_DEVICE", *system ? "verbs" : "soft", 1);
+  if (*system) {
+    // No node: the kernel makes the connections.
+    set_library_path({*libraries}, *libraries);
+    return {};
+  }
   if (options.embedded || mode == "embedded") {
     setenv("UCM_MODE", "embedded", 1);
     if (!options.faults.empty()) setenv("UCM_FAULTS", options.faults.c_str(), 1);
   } else if (const auto daemon = ensure_daemon(*programs, options); !daemon) {
     return daemon;
   }
-  prepend_library_path(*libraries);
+  set_library_path({software_device_folder(*libraries), *libraries}, *libraries);
   return {};
 }
 

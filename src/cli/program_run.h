@@ -1,6 +1,7 @@
 // `ucm run`: a program with UCM's libraries in front of the system's, and a node for it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,15 @@ inline constexpr int kExitOwnFailure = 125;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
+// Whose devices the program gets.
+enum class DeviceChoice : std::uint8_t {
+  kAuto,   // the system's when it has one that can be opened
+  kSoft,   // UCM's software devices
+  kVerbs,  // those of the system's libibverbs
+};
+
 struct RunOptions {
+  DeviceChoice device = DeviceChoice::kAuto;
   bool embedded = false;
   std::string faults;
   double idle_exit_s = 30;

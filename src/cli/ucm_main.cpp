@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/doctor.h"
@@ -70,7 +71,8 @@ int stop_daemon() {
 CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand("run", "Run a program over UCM: ucm run [OPTIONS] -- PROGRAM [ARGUMENTS]");
   run->footer(
-      "The program gets UCM's librdmacm and libibverbs. A ucmd is started in the background when none answers; it "
+      "The program gets UCM's librdmacm, and UCM's or the system's libibverbs (--device). A ucmd is started in the "
+      "background when none answers; it "
       "leaves\n"
       "by itself when it has been idle. The exit status is the program's; 125: ucm itself failed, 126: the program "
       "cannot\n"
@@ -78,6 +80,13 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
       "UCM_MODE=off in the environment runs the program with the system's libraries, UCM_MODE=embedded is --embedded,\n"
       "UCM_SOCKET names another ucmd.");
   run->prefix_command();
+  const std::map<std::string, DeviceChoice> choices{
+      {"auto", DeviceChoice::kAuto}, {"soft", DeviceChoice::kSoft}, {"verbs", DeviceChoice::kVerbs}};
+  run->add_option("--device", options.device,
+                  "soft: UCM's software devices; verbs: the system's RDMA devices and libibverbs; auto (default): the\n"
+                  "system's when it has one that can be opened")
+      ->type_name("soft|verbs|auto")
+      ->transform(CLI::CheckedTransformer(choices).description(""));
   run->add_flag("--embedded", options.embedded, "Run the node inside the program, without ucmd");
   run->add_option("--idle-exit,--idle", options.idle_exit_s,
                   "A ucmd started here leaves after SECONDS without any program (default: 30)")

@@ -187,7 +187,7 @@ def linux(lab) -> Device:
     # The kernel's CM handles what comes one after the other only if it comes by one processor.
     one_processor = "/sys/devices/virtual/workqueue/cpumask"
     lab.guest.run(f"echo 1 >{one_processor}")
-    lab.guest.start(f"nc -ll -p {APPLICATION_PORT} -e /build/cm_calls -")
+    lab.guest.start(f"nc -ll -p {APPLICATION_PORT} -e /build/bin/cm_calls -")
     lab.guest.run(f"until grep -q ':{APPLICATION_PORT:04X} ' /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done")
     return Device(lab, "Linux", lab.host, "tap0",
                   [*lab.host.enter(), "setpriv", "--pdeathsig", "KILL", "busybox", "nc", MACHINE, str(APPLICATION_PORT)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -68,7 +69,7 @@ class Guest:
             "-netdev", "tap,id=n1,ifname=tap1,script=no,downscript=no,vhost=off",
             "-device", "virtio-net-pci,netdev=n1,mac=52:54:00:77:01:02,romfile=",
             "-device", "virtio-rng-pci", "-serial", f"file:{self.console}", "-monitor", "none",
-            "-fsdev", f"local,id=build,path={space_lab.build / 'bin'},security_model=none,readonly=on",
+            "-fsdev", f"local,id=build,path={space_lab.build},security_model=none,readonly=on",
             "-device", "virtio-9p-pci,fsdev=build,mount_tag=build")
         self.machine.title = "virtual machine"
 
@@ -112,6 +113,7 @@ class InteropLab(lab.Lab):
 
     guest: Guest
     host: lab.Namespace
+    in_guest: tuple[str, ...] = ()
 
     def boot(self, mtu: int = 1500) -> None:
         self.host = self.namespace("host")
@@ -125,14 +127,23 @@ class InteropLab(lab.Lab):
         address = ("10.77.0." if version == "4" else "fd77::") + number
         return lab.Path(server, client, address, address)
 
+    @contextlib.contextmanager
+    def ucm_in_guest(self, *options: str):
+        """Meanwhile, programs in the machine are under UCM, too."""
+        self.in_guest = ("/build/bin/ucm", "run", *options, "--")
+        try:
+            yield
+        finally:
+            self.in_guest = ()
+
     def ucm_run(self, space, *argv: str, user: str = "root", options: tuple[str, ...] = (), **rest) -> lab.Program:
         if space is self.guest:
-            return self.guest.start(shlex.join(argv))
+            return self.guest.start(shlex.join([*self.in_guest, *argv]))
         return super().ucm_run(space, *argv, user=user, options=options, **rest)
 
     def calls(self, space, *commands: str) -> lab.Program:
         """Starts cm_calls in the namespace or in the machine."""
-        program = "/build/cm_calls" if space is self.guest else self.executable("cm_calls")
+        program = "/build/bin/cm_calls" if space is self.guest else self.executable("cm_calls")
         return self.ucm_run(space, program, *commands)
 
     def wait_listening(self, space, service_port: int, user: str = "root") -> None:

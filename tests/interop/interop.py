@@ -15,6 +15,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 
 import conformance
+import devices
 import guest
 import harness
 import lab
@@ -28,14 +29,15 @@ import runner
 import slow
 
 # conformance first: its probe needs the port that UCM's daemon takes in the same namespace.
-CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many, parameters, link)
+CASES = runner.collect(harness, conformance, matrix, refusals, loss, slow, many, parameters, link, devices)
 
 # What `make test` runs, too: every kind of test, and most programs, in a few minutes.
 CORE = ("harness.", "conformance.core", "matrix.rping.", "matrix.ucmatose.", "matrix.rdma_client.", "matrix.udaddy.",
         "matrix.rstream.from_linux4", "matrix.riostream.to_linux6",
         "matrix.cmtime.from_linux4", "matrix.ib_read_bw.to_linux4", "matrix.ib_send_bw.from_linux4",
         "refusals.no_listener.", "refusals.rejected.", "refusals.client_killed.from_linux4", "refusals.server_killed.to_linux6",
-        "loss.loss1.to_linux4", "loss.loss1.from_linux6")
+        "loss.loss1.to_linux4", "loss.loss1.from_linux6", "devices.chosen", "devices.rping.own4", "devices.ucmatose.to_linux4",
+        "devices.udaddy.from_linux6")
 
 
 def run(name: str, space: guest.InteropLab) -> None:

@@ -82,7 +82,7 @@ class Pair:
 def pairs(lab: InteropLab, *kinds: str):
     """One on each path."""
     lab.ucm_run(lab.host, "true").succeed()  # starts the daemon
-    service = lab.guest.start(f"nc -{'l' * 20} -p {APPLICATION_PORT} -e /build/cm_calls -")
+    service = lab.guest.start(f"nc -{'l' * 20} -p {APPLICATION_PORT} -e /build/bin/cm_calls -")
     wait_until(lambda: f":{APPLICATION_PORT:04X} " in lab.guest.run("cat /proc/net/tcp /proc/net/tcp6"), "nc in the machine")
     made = []
     try:

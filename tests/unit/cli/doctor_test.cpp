@@ -44,11 +44,23 @@ TEST(Doctor, FindsNothingWrongWithAGoodMachine) {
 
 TEST(Doctor, ANoteIsNoProblem) {
   MachineFacts facts = good_machine();
-  facts.system_devices = {"mlx5_0", "rxe0"};
+  facts.system_devices.refused = {{EACCES, "the RDMA device rxe0 cannot be opened: no"}};
   const Finding note = only_trouble(facts);
   EXPECT_EQ(note.verdict, Verdict::kNote);
-  EXPECT_EQ(note.found, "mlx5_0, rxe0");
+  EXPECT_EQ(note.found, "the RDMA device rxe0 cannot be opened: no");
   EXPECT_FALSE(has_problem(judge(facts)));
+}
+
+TEST(Doctor, TellsWhichRealDevicesProgramsGet) {
+  MachineFacts facts = good_machine();
+  facts.system_devices.usable = {"mlx5_0", "rxe0"};
+  facts.system_devices.refused = {{EACCES, "the RDMA device rxe1 cannot be opened: no"}};
+  const std::vector<Finding> findings = judge(facts);
+  EXPECT_NE(findings_text(findings).find("mlx5_0, rxe0: what `ucm run` gives programs"), std::string::npos);
+  facts.system_devices.no_rdma_cm = Error{ENOENT, "/dev/infiniband/rdma_cm: none"};
+  EXPECT_NE(only_trouble(facts).found.find("rdma_ucm"), std::string::npos);
+  facts.system_devices.no_verbs_library = Error{ENOENT, "the system has no libibverbs.so.1"};
+  EXPECT_EQ(only_trouble(facts).found, "the system has no libibverbs.so.1");
 }
 
 TEST(Doctor, NamesWhoHoldsThePort) {
