@@ -423,6 +423,33 @@ TEST_F(Events, AnArmedQueueWakesItsChannelOnce) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
+// perftest asks for one and has two under way now and then.
+TEST_F(Events, AQueueForOneHasRoomForAFewMore) {
+  ibv_cq* const cq = ibv_create_cq(context_, 1, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {.max_send_wr = 1, .max_recv_wr = 3, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(pd_, &init);
+  ASSERT_NE(qp, nullptr);
+  ibv_qp_attr failed{};
+  failed.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(qp, &failed, IBV_QP_STATE), 0);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ibv_recv_wr request{};
+    request.wr_id = i;
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_recv(qp, &request, &bad), 0);
+  }
+  ibv_wc flushed[4]{};
+  EXPECT_EQ(ibv_poll_cq(cq, 4, flushed), 3);
+  EXPECT_EQ(ibv_resize_cq(cq, 1), 0);
+  EXPECT_GT(cq->cqe, 2);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
 TEST_F(Events, DestroyWithdrawsWhatWasNotReadAndWaitsForAcknowledgement) {
   ibv_comp_channel* const channel = ibv_create_comp_channel(context_);
   std::atomic<bool> acknowledged{false};
