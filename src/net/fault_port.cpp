@@ -6,13 +6,17 @@
 #include <string>
 #include <utility>
 
+#include "wire/headers.h"
+#include "wire/mad.h"
+
 namespace ucm::net {
 namespace {
 
 // Later datagrams that overtake a reordered one, at most.
 constexpr std::uint32_t kPassesMax = 4;
 
-constexpr std::string_view kKnownNames = "loss, duplicate, reorder, corrupt, seed";
+constexpr std::string_view kSpareUnreliable = "spare-unreliable";
+constexpr std::string_view kKnownNames = "loss, duplicate, reorder, corrupt, seed, spare-unreliable";
 
 Result<std::uint64_t> parse_number(std::string_view name, std::string_view text) {
   std::uint64_t value = 0;
@@ -32,6 +36,10 @@ std::uint32_t* percentage(FaultSpec& spec, std::string_view name) {
 }
 
 Result<void> parse_part(std::string_view part, FaultSpec& spec) {
+  if (part == kSpareUnreliable) {
+    spec.spare_unreliable = true;
+    return {};
+  }
   const std::size_t equals = part.find('=');
   if (equals == std::string_view::npos) {
     return fail(EINVAL, "fault \"" + std::string(part) + "\" is not of the form name=number");
@@ -51,6 +59,14 @@ Result<void> parse_part(std::string_view part, FaultSpec& spec) {
     *percent = static_cast<std::uint32_t>(*value);
   }
   return {};
+}
+
+// Of a UC or UD QP other than the CM's.
+bool is_unreliable(Bytes packet) {
+  const auto bth = wire::Bth::parse(packet);
+  if (!bth || bth->destination_qpn == wire::kGsiQpn) return false;
+  const wire::Service service = wire::service_of(bth->opcode);
+  return service == wire::Service::kUc || service == wire::Service::kUd;
 }
 
 }  // namespace
@@ -75,6 +91,10 @@ std::size_t FaultPort::receive(const Sink& sink, std::size_t datagrams_max) {
 }
 
 void FaultPort::on_datagram(const Datagram& datagram, const Sink& sink) {
+  if (spec_.spare_unreliable && is_unreliable(datagram.payload)) {
+    sink(datagram);
+    return;
+  }
   if (happens(spec_.loss)) {
     ++counters_.lost;
     return;

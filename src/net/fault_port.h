@@ -13,16 +13,19 @@
 
 namespace ucm::net {
 
-// Each a probability in percent, 0 to 100.
+// Each fault is a probability in percent, 0 to 100.
 struct FaultSpec {
   std::uint32_t loss = 0;
   std::uint32_t duplicate = 0;
   std::uint32_t reorder = 0;
   std::uint32_t corrupt = 0;  // one bit flipped
   std::uint64_t seed = 1;     // same seed and same datagrams: same faults
+  // Nothing happens to packets of UC and UD QPs but the CM's: there is nobody who would repeat them.
+  bool spare_unreliable = false;
   bool operator==(const FaultSpec&) const = default;
 
-  // "loss=5,duplicate=2,reorder=2,corrupt=0,seed=1" in any order and number. EINVAL names the part that is wrong.
+  // "loss=5,duplicate=2,reorder=2,corrupt=0,seed=1,spare-unreliable" in any order and number. EINVAL names the part
+  // that is wrong.
   static Result<FaultSpec> parse(std::string_view text);
 };
 

@@ -4,6 +4,7 @@
     tests/clients/e2e.py --list                       the names
     tests/clients/e2e.py programs.rping.veth4.root    one, with the binaries in build/
     tests/clients/e2e.py --build build-asan life.daemon_killed
+    tests/clients/e2e.py --loss 1 perftest        every node loses 1 % of what it receives
 
 Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed, with the programs' outputs.
 """
@@ -11,6 +12,7 @@ Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed
 import pathlib
 import sys
 import time
+import zlib
 
 import catalogue
 import faults
@@ -32,10 +34,15 @@ CASES = runner.collect(*CATALOGUE, own, faults, life, look, wire)
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "programs.md"
 
 
-def run(name: str, build: pathlib.Path) -> int:
+def faults_of(name: str, loss: int) -> str:
+    """What a network does to one test that loses `loss` percent. Each test loses other datagrams, always the same."""
+    return f"loss={loss},spare-unreliable,seed={zlib.crc32(name.encode())}" if loss else ""
+
+
+def run(name: str, build: pathlib.Path, loss: int) -> int:
     started = time.monotonic()
     try:
-        with lab.Lab(build) as space:
+        with lab.Lab(build, faults_of(name, loss)) as space:
             CASES[name](space)
     except lab.Skipped as reason:
         print(f"SKIPPED {name}: {reason}")
@@ -50,6 +57,8 @@ def run(name: str, build: pathlib.Path) -> int:
 def main() -> int:
     parser = runner.argument_parser("End-to-end tests of UCM")
     parser.add_argument("--list-sanitized", action="store_true", help="print those that sanitizer builds run")
+    parser.add_argument("--loss", type=int, default=0, metavar="PERCENT", help="of the datagrams that a node receives, but "
+                        "those of UC and UD QPs, which nobody would repeat")
     parser.add_argument("--document", action="store_true", help="print docs/programs.md")
     parser.add_argument("--check-document", action="store_true", help="compare it with what would be printed")
     arguments = parser.parse_args()
@@ -67,7 +76,7 @@ def main() -> int:
     chosen = runner.choose(parser, CASES, tuple(arguments.name))
     if not runner.can_run_here():
         return runner.EXIT_SKIPPED
-    codes = [run(name, arguments.build.resolve()) for name in chosen]
+    codes = [run(name, arguments.build.resolve(), arguments.loss) for name in chosen]
     return next((code for code in codes if code not in (0, runner.EXIT_SKIPPED)), max(codes))
 
 

@@ -197,8 +197,9 @@ class Path:
 
 
 class Lab:
-    def __init__(self, build: pathlib.Path):
+    def __init__(self, build: pathlib.Path, faults: str = ""):
         self.build = build
+        self.faults = faults  # what every node does to what it receives (`ucm run --faults`), unless a test says otherwise
         self.namespaces: list[Namespace] = []
         self.programs: list[Program] = []
         self.sanitizer = build_setting(build, "UCM_SANITIZE")
@@ -312,6 +313,8 @@ class Lab:
 
     def ucm_run(self, space: Namespace, *argv: str, user: str = "root", options: tuple[str, ...] = (), **rest) -> Program:
         """Starts `ucm run OPTIONS -- ARGV`."""
+        if self.faults and "--faults" not in options:
+            options = (*options, "--faults", self.faults)
         return self.ucm(space, "run", *options, "--", *argv, user=user, **rest)
 
     def with_device_nodes(self, *names: str) -> list[str]:

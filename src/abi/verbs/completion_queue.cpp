@@ -80,8 +80,8 @@ void install_readers(ibv_cq_ex& cq) {
   cq.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{0}; };
 }
 
-// A queue has room for a few more completions than were asked for. perftest's ib_send_lat asks for one and, with -e, has
-// two under way when an answer overtakes the acknowledgement of what it answers.
+// A queue has room for a few more completions than were asked for. perftest's ib_send_lat asks for one and, with -e,
+// has two under way when an answer overtakes the acknowledgement of what it answers.
 std::uint32_t with_room(std::uint32_t entries) {
   constexpr std::uint32_t kEntriesMin = 16;
   return std::max(entries, kEntriesMin);
@@ -169,9 +169,8 @@ int ibv_resize_cq(ibv_cq* cq, int entries) {
   if (entries <= 0 || static_cast<std::uint32_t>(entries) > ucm::roce::kCqeMax) return EINVAL;
   ucm::client::SoftwareDevice& software = software_of(cq->context);
   const ucm::roce::CqId id = Cq::from(cq)->id;
-  const auto done = software.inspect([&](ucm::roce::Engine& engine) {
-    return engine.resize_cq(id, with_room(static_cast<std::uint32_t>(entries)));
-  });
+  const auto done = software.inspect(
+      [&](ucm::roce::Engine& engine) { return engine.resize_cq(id, with_room(static_cast<std::uint32_t>(entries))); });
   if (!done) return done.error().code;
   cq->cqe = static_cast<int>(software.inspect([&](ucm::roce::Engine& engine) { return engine.cq_capacity(id); }));
   return 0;

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cerrno>
 
 #include "net/memory_port.h"
+#include "wire/headers.h"
+#include "wire/mad.h"
 
 namespace ucm::net {
 namespace {
@@ -18,6 +21,7 @@ TEST(FaultSpec, ParsesEveryNameInAnyOrder) {
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(*spec, (FaultSpec{.loss = 5, .duplicate = 100, .reorder = 3, .corrupt = 1, .seed = 9}));
   EXPECT_EQ(FaultSpec::parse("loss=5").value(), FaultSpec{.loss = 5});
+  EXPECT_EQ(FaultSpec::parse("loss=5,spare-unreliable").value(), (FaultSpec{.loss = 5, .spare_unreliable = true}));
 }
 
 TEST(FaultSpec, NamesThePartThatIsWrong) {
@@ -29,7 +33,8 @@ TEST(FaultSpec, NamesThePartThatIsWrong) {
   };
   EXPECT_EQ(message("loss"), "fault \"loss\" is not of the form name=number");
   EXPECT_EQ(message("loss=5,"), "fault \"\" is not of the form name=number");
-  EXPECT_EQ(message("lost=5"), "unknown fault \"lost\"; known are loss, duplicate, reorder, corrupt, seed");
+  EXPECT_EQ(message("lost=5"),
+            "unknown fault \"lost\"; known are loss, duplicate, reorder, corrupt, seed, spare-unreliable");
   EXPECT_EQ(message("loss=101"), "fault \"loss\" is a percentage: 0 to 100, not 101");
   EXPECT_EQ(message("loss=5%"), "fault \"loss\" needs a whole number, not \"5%\"");
   EXPECT_EQ(message("loss=-1"), "fault \"loss\" needs a whole number, not \"-1\"");
@@ -83,6 +88,30 @@ TEST(FaultPort, FlipsOneBit) {
   const auto arrived = pass({.corrupt = 100}, 1);
   ASSERT_EQ(arrived.size(), 1u);
   EXPECT_TRUE(std::has_single_bit(arrived[0]));
+}
+
+TEST(FaultPort, SparesWhatNobodyWouldRepeat) {
+  const auto passes = [](wire::Opcode opcode, std::uint32_t destination_qpn) {
+    MemoryNetwork network;
+    const auto sender = network.attach({kA}, 0xC001);
+    FaultPort port(network.attach({kB}, 0xC002), {.loss = 100, .spare_unreliable = true});
+    std::array<std::uint8_t, wire::Bth::kSize> packet{};
+    wire::Bth{.opcode = opcode, .destination_qpn = destination_qpn}.emit(packet);
+    const Datagram datagram{{.source = kA, .destination = kB}, packet};
+    sender->send({&datagram, 1});
+    bool arrived = false;
+    port.receive([&](const Datagram&) { arrived = true; }, 1);
+    return arrived;
+  };
+  const auto uc_send = wire::in_service(wire::Service::kUc, wire::Opcode::kRcSendOnly);
+  const auto xrc_send = wire::in_service(wire::Service::kXrc, wire::Opcode::kRcSendOnly);
+  EXPECT_TRUE(passes(wire::Opcode::kUdSendOnly, 77));
+  EXPECT_TRUE(passes(wire::Opcode::kUdSendOnly, wire::kMulticastQpn));
+  EXPECT_TRUE(passes(uc_send, 77));
+  EXPECT_FALSE(passes(wire::Opcode::kUdSendOnly, wire::kGsiQpn));
+  EXPECT_FALSE(passes(wire::Opcode::kRcSendOnly, 77));
+  EXPECT_FALSE(passes(wire::Opcode::kRcAck, 77));
+  EXPECT_FALSE(passes(xrc_send, 77));
 }
 
 TEST(FaultPort, SameSeedSameFaults) {
