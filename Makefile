@@ -33,7 +33,7 @@ help: ## Say what there is (the default)
 .PHONY: build
 build: ## Install what the build needs (apt, Debian) and build UCM into build/
 	@scripts/setup.sh build
-	@$(call build,release,ucm ucmd rdmacm ibverbs)
+	@$(call build,release,ucm ucmd ucm-bench rdmacm ibverbs)
 
 .PHONY: demo
 demo: build ## Run Debian's own RDMA programs over UCM, with no RDMA hardware
@@ -78,7 +78,7 @@ fuzz: ## Search for inputs that fail, for SECONDS=600, with every fuzz target
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole
 	@scripts/setup.sh build bench
-	@$(call build,release,ucm ucmd rdmacm ibverbs)
+	@$(call build,release,ucm ucmd ucm-bench rdmacm ibverbs)
 	@bench/run.py
 
 .PHONY: install

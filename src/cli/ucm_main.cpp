@@ -99,6 +99,16 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
   return run;
 }
 
+// A program beside the libraries, as it has to be able to run with others' as well.
+int run_benchmark(const std::vector<std::string>& arguments) {
+  const auto libraries = find_libraries();
+  if (!libraries) return say_failure(libraries.error());
+  RunOptions options;
+  options.command.push_back(*libraries + "/ucm-bench");
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  return run_program(options);
+}
+
 int ucm_main(int argc, char** argv) {
   // What follows "--" belongs to the program, whatever it looks like.
   char** const end = argv + argc;
@@ -118,6 +128,9 @@ int ucm_main(int argc, char** argv) {
   doctor->add_flag("--json", as_json, "As JSON, for programs");
   doctor->footer("The exit status is 1 when there is a problem.");
   LookCommands look(app);
+  CLI::App* bench = app.add_subcommand("bench", "Measure how connections are set up: ucm bench connect --help");
+  bench->set_help_flag();  // its own
+  bench->prefix_command();
   app.add_subcommand("stop", "Stop the daemon: connections are disconnected, programs get an error");
   try {
     app.parse(static_cast<int>(separator - argv), argv);
@@ -133,6 +146,7 @@ int ucm_main(int argc, char** argv) {
     }
     return run_program(run_options);
   }
+  if (bench->parsed()) return run_benchmark(bench->remaining());
   if (status->parsed()) return show_status(as_json ? StatusForm::kJson : StatusForm::kText);
   if (devices->parsed()) return show_status(StatusForm::kDevices);
   if (doctor->parsed()) return show_findings(as_json);

@@ -38,13 +38,13 @@ void enlarge_receive_buffer(int fd) {
   set_option(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
 }
 
-Error bind_error(const char* address, int error) {
-  std::string message = std::string("cannot bind UDP port 4791 on ") + address + ": ";
+Error bind_error(std::uint16_t udp_port, const char* address, int error) {
+  std::string message = "cannot bind UDP port " + std::to_string(udp_port) + " on " + address + ": ";
   if (error != EADDRINUSE) return {error, message + std::strerror(error)};
-  return {error, message + "it is held by " + describe_udp_port_holder(wire::kRoceUdpPort)};
+  return {error, message + "it is held by " + describe_udp_port_holder(udp_port)};
 }
 
-Result<OwnedFd> make_receive_socket(int family) {
+Result<OwnedFd> make_receive_socket(int family, std::uint16_t udp_port) {
   OwnedFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid() || !show_headers(fd.get(), family)) {
     return fail(errno, std::string("cannot make a UDP socket to receive on: ") + std::strerror(errno));
@@ -52,9 +52,9 @@ Result<OwnedFd> make_receive_socket(int family) {
   enlarge_receive_buffer(fd.get());
   const wire::IpAddress any = family == AF_INET ? wire::IpAddress::ipv4_any() : wire::IpAddress{};
   SocketAddress address;
-  const socklen_t length = to_socket_address(any, wire::kRoceUdpPort, 0, address);
+  const socklen_t length = to_socket_address(any, udp_port, 0, address);
   if (bind(fd.get(), &address.generic, length) != 0) {
-    return tl::unexpected(bind_error(family == AF_INET ? "0.0.0.0" : "[::]", errno));
+    return tl::unexpected(bind_error(udp_port, family == AF_INET ? "0.0.0.0" : "[::]", errno));
   }
   return fd;
 }
@@ -146,10 +146,10 @@ UdpPort::UdpPort(OwnedFd ipv4, OwnedFd ipv6, OwnedSendSockets send_sockets)
 
 UdpPort::~UdpPort() = default;
 
-Result<std::unique_ptr<UdpPort>> UdpPort::open() {
-  auto ipv4 = make_receive_socket(AF_INET);
+Result<std::unique_ptr<UdpPort>> UdpPort::open(std::uint16_t udp_port) {
+  auto ipv4 = make_receive_socket(AF_INET, udp_port);
   if (!ipv4) return tl::unexpected(ipv4.error());
-  auto ipv6 = make_receive_socket(AF_INET6);
+  auto ipv6 = make_receive_socket(AF_INET6, udp_port);
   // A host without IPv6 works with IPv4 alone.
   if (!ipv6 && ipv6.error().code == EADDRINUSE) return tl::unexpected(ipv6.error());
   auto send_sockets = make_send_sockets();

@@ -18,8 +18,8 @@ struct ReceiveCounters {
 
 class UdpPort final : public PacketPort {
  public:
-  // Binds UDP 4791 on 0.0.0.0 and, where there is IPv6, on [::]. EADDRINUSE: the message says who holds it.
-  static Result<std::unique_ptr<UdpPort>> open();
+  // Binds the UDP port on 0.0.0.0 and, where there is IPv6, on [::]. EADDRINUSE: the message says who holds it.
+  static Result<std::unique_ptr<UdpPort>> open(std::uint16_t udp_port = wire::kRoceUdpPort);
   ~UdpPort() override;
 
   std::size_t receive(const Sink& sink, std::size_t datagrams_max) override;

@@ -215,8 +215,47 @@ def doctor(lab: Lab):
     server.end()
 
 
+def bench(lab: Lab):
+    """`ucm bench` measures every way to connect, and its page is made of what it printed."""
+    space = lab.namespace("a")
+    program = lab.ucm(space, "bench", "connect", "--json", "--connections", "50", "--in-flight", "1,8", "--live", "10",
+                      "--runs", "2", "--data", "100", "--threads", "1,2")
+    program.succeed()
+    text = program.output()
+    document = json.loads(text[text.index("{"):])
+    ways = {"rdma_cm", "exchange", "tcp", "packets3", "packets2"}
+    found = {(case["way"], case["in_flight"], case["threads"]) for case in document["cases"]}
+    expected = {(way, n, threads) for way in ways for n in (1, 8) for threads in (1, 2)
+                if threads == 1 or not way.startswith("packets")}
+    if found != expected:
+        raise Failure(f"measured: {found}")
+    for case in document["cases"]:
+        phases = {phase["name"]: phase for phase in case["phases"]}
+        needed = {"connect"}
+        if case["way"] == "rdma_cm":
+            needed |= {"resolve", "create QP", "establish", "data", "disconnect"}
+            if case["processes"]["ucmd"]["cpu_us"] <= 0:
+                raise Failure("ucmd costs no time")
+        if case["failed"] or case["set_up_per_s"] <= 0 or not needed <= set(phases):
+            raise Failure(f"figures of {case['way']}: {case}")
+        if any(phases[name]["count"] != 100 for name in needed):  # 50 in each of two runs; the held ones do not count
+            raise Failure(f"connections of {case['way']}: {phases}")
+    figures = lab.directory / "figures.json"
+    figures.write_text(json.dumps(document))
+    page = lab.directory / "report.html"
+    lab.ucm(space, "bench", "report", str(figures), str(figures), "--report", str(page)).succeed()
+    if page.read_text().count("<svg") != 6:  # against in flight and threads; latency and phases for two of them
+        raise Failure(f"the page has {page.read_text().count('<svg')} plots")
+    if lab.ucm(space, "bench", "connect", "--ways", "pigeon").wait() == 0:
+        raise Failure("an unknown way was measured")
+    lost = lab.ucm(space, "bench", "connect", "--ways", "rdma_cm", "--address", "192.0.2.1", "--runs", "1")
+    if lost.wait() == 0:
+        raise Failure("an address that this host does not have was measured")
+    lost.expect("192.0.2.1")
+
+
 CASES = {case.__name__: case for case in (
     client_killed, server_killed, daemon_killed, racing_starts, status_and_stop, other_users_daemon, mixed_users,
-    embedded, mode_off, installed, idle_exit, doctor)}
+    embedded, mode_off, installed, idle_exit, doctor, bench)}
 for case in CASES.values():
-    case.sanitized = case in (client_killed, daemon_killed, racing_starts, embedded)
+    case.sanitized = case in (client_killed, daemon_killed, racing_starts, embedded, bench)

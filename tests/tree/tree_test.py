@@ -39,6 +39,7 @@ ARROWS = {
     "kernel": {"base", "ipc", "client"},
     "rdma": {"base", "wire", "ipc", "host", "client", "kernel"},
     "rsocket": {"base", "rdma"},
+    "bench": {"base", "wire", "ipc", "net", "client"},
     "abi": {"base", "wire", "roce", "ipc", "host", "client", "rdma", "rsocket"},
 }
 
