@@ -73,6 +73,8 @@ class Session {
 
   // The devices of the node as they are now.
   virtual Result<std::vector<host::Device>> devices() = 0;
+  // `changed` is called, on a thread of the session's own, whenever devices() may have a new answer. Once per session.
+  virtual Result<void> watch_devices(std::function<void()> changed) = 0;
   virtual Result<std::unique_ptr<CmLink>> open_cm_link() = 0;
   virtual Result<std::unique_ptr<DataLink>> open_data_link() = 0;
   virtual Result<SendSockets> send_sockets() = 0;

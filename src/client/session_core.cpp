@@ -1,8 +1,8 @@
 #include "client/session_core.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -36,6 +36,7 @@ tl::unexpected<Error> lost_error() { return fail(ENOTCONN, "ucmd is gone"); }
 SessionCore::SessionCore(ipc::FileDescriptor socket)
     : socket_(std::move(socket)),
       lost_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      watched_(epoll_create1(EPOLL_CLOEXEC)),
       fork_generation_(current_fork_generation.load()) {
   const std::lock_guard lock(cores_mutex());
   cores().push_back(this);
@@ -50,7 +51,8 @@ Result<std::shared_ptr<SessionCore>> SessionCore::start(ipc::FileDescriptor sock
   static std::once_flag fork_handlers;
   std::call_once(fork_handlers, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
   std::shared_ptr<SessionCore> core(new SessionCore(std::move(socket)));
-  if (core->lost_fd_.get() < 0) return fail(EMFILE, "no descriptor left for the session with ucmd");
+  if (!core->lost_fd_ || !core->watched_) return fail(EMFILE, "no descriptor left for the session with ucmd");
+  if (auto watched = core->watch_for(core->socket_.get(), EPOLLRDHUP); !watched) return tl::unexpected(watched.error());
   if (auto started = core->start_watching(); !started) return tl::unexpected(started.error());
   return core;
 }
@@ -95,12 +97,31 @@ void* SessionCore::watch_thread(void* self) {
 }
 
 void SessionCore::watch() {
-  pollfd event{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
-  while (poll(&event, 1, -1) <= 0) continue;
+  for (;;) {
+    epoll_event event{};
+    if (epoll_wait(watched_.get(), &event, 1, -1) <= 0) continue;
+    if (event.data.fd == socket_.get()) break;
+    eventfd_t tokens = 0;
+    eventfd_read(event.data.fd, &tokens);
+    news_();
+  }
   const std::lock_guard lock(listeners_mutex_);
   lost_.store(true);
   eventfd_write(lost_fd_.get(), 1);
   for (const int event_fd : listeners_) eventfd_write(event_fd, 1);
+}
+
+Result<void> SessionCore::watch_also(ipc::FileDescriptor event_fd, std::function<void()> news) {
+  // The thread looks at neither before the descriptor is watched.
+  news_ = std::move(news);
+  news_fd_ = std::move(event_fd);
+  return watch_for(news_fd_.get(), EPOLLIN);
+}
+
+Result<void> SessionCore::watch_for(int fd, std::uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  if (epoll_ctl(watched_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  return fail(errno, "cannot watch ucmd: " + std::generic_category().message(errno));
 }
 
 void SessionCore::abandon() {

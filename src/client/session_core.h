@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -39,11 +40,15 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<void> add_listener(int event_fd);
   void remove_listener(int event_fd);
 
+  // The watching thread also calls `news` for every token that the eventfd gets. Once.
+  Result<void> watch_also(ipc::FileDescriptor event_fd, std::function<void()> news);
+
   // Gives the node up: it has broken the rules.
   void abandon();
 
  private:
   explicit SessionCore(ipc::FileDescriptor socket);
+  Result<void> watch_for(int fd, std::uint32_t events);
   Result<void> start_watching();
   void watch();
   static void* watch_thread(void* self);
@@ -53,12 +58,15 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   ipc::FileDescriptor socket_;
   ipc::FileDescriptor lost_fd_;
+  ipc::FileDescriptor watched_;  // an epoll of the socket's hang-up and news_fd_
   const unsigned fork_generation_;
   std::atomic<bool> lost_{false};
   std::mutex ask_mutex_;
   std::uint32_t sequence_ = 0;
   std::mutex listeners_mutex_;
   std::vector<int> listeners_;
+  ipc::FileDescriptor news_fd_;
+  std::function<void()> news_;
 };
 
 }  // namespace ucm::client

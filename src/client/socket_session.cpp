@@ -49,6 +49,14 @@ Result<std::vector<host::Device>> SocketSession::devices() {
   return ipc::parse_devices({reinterpret_cast<const std::uint8_t*>(text->data()), text->size()});
 }
 
+Result<void> SocketSession::watch_devices(std::function<void()> changed) {
+  const CancellationOff no_cancellation;
+  auto answer = core_->ask(ipc::ControlCall::kWatchDevices);
+  if (!answer) return tl::unexpected(answer.error());
+  if (answer->reply.descriptor_count != 1) return fail(EPROTO, "ucmd's answer lacks a descriptor");
+  return core_->watch_also(std::move(answer->descriptors[0]), std::move(changed));
+}
+
 Result<std::unique_ptr<CmLink>> SocketSession::open_cm_link() { return RingCmLink::open(core_); }
 
 Result<std::unique_ptr<DataLink>> SocketSession::open_data_link() { return RingDataLink::open(core_); }

@@ -21,6 +21,7 @@ class SocketSession final : public Session {
   ~SocketSession() override;
 
   Result<std::vector<host::Device>> devices() override;
+  Result<void> watch_devices(std::function<void()> changed) override;
   Result<std::unique_ptr<CmLink>> open_cm_link() override;
   Result<std::unique_ptr<DataLink>> open_data_link() override;
   Result<SendSockets> send_sockets() override;

@@ -81,6 +81,7 @@ Result<std::unique_ptr<SoftwareDevice>> SoftwareDevice::create(const Sinks& sink
   if (!sockets) return tl::unexpected(sockets.error());
   auto link = (*session)->open_data_link();
   if (!link) return tl::unexpected(std::move(link.error()));
+  if (auto watched = (*session)->watch_devices(sinks.devices_changed); !watched) return tl::unexpected(watched.error());
   const auto key = random_key();
   if (!key) return tl::unexpected(key.error());
   const int kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

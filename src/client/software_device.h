@@ -21,11 +21,14 @@ namespace ucm::client {
 
 class SoftwareDevice {
  public:
-  // What the layer above hears. Both run with the device's lock held, on any thread, and must not call the device.
+  // What the layer above hears. The first two run with the device's lock held, on any thread, and must not call the
+  // device.
   struct Sinks {
     void (*event)(const roce::Event& event);
     // The node is gone; every QP is in the error state.
     void (*lost)();
+    // Session::watch_devices().
+    void (*devices_changed)();
   };
 
   // The device of this process; the first call makes it (with `sinks`), as does the first call in a forked child.

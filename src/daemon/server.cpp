@@ -1,6 +1,8 @@
 #include "daemon/server.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -50,6 +52,7 @@ node::Node::Callbacks Server::node_callbacks() {
   return {.deliver_event = [this](node::LinkId link, const ipc::CmEvent& event) { deliver_event(link, event); },
           .deliver_data = [this](std::uint32_t qpn, const wire::DatagramInfo& info,
                                  Bytes payload) { deliver_data(qpn, info, payload); },
+          .devices_changed = [this] { tell_devices_changed(); },
           .owns_qpn = [this](node::SessionId session,
                              std::uint32_t qpn) { return session != 0 && qpns_.owner_of(qpn) == session; },
           .user_of =
@@ -258,6 +261,14 @@ void Server::remove_link(std::uint32_t link_id) {
 
 // --- What the node has to tell
 // ----------------------------------------------------------------------------------------
+
+void Server::tell_devices_changed() {
+  for (const auto& [id, session] : sessions_) {
+    // The program shares the descriptor, and may have filled it: then it has a token already.
+    pollfd token{.fd = session->devices_changed.get(), .events = POLLOUT, .revents = 0};
+    if (session->devices_changed && poll(&token, 1, 0) == 1) eventfd_write(token.fd, 1);
+  }
+}
 
 void Server::deliver_event(node::LinkId link_id, const ipc::CmEvent& event) {
   const auto it = links_.find(link_id);

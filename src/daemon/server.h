@@ -110,6 +110,7 @@ class Server {
   void send_sockets(Session& session, const ipc::ControlRequest& request);
   void join_group(Session& session, const ipc::ControlRequest& request);
   void leave_group(Session& session, const ipc::ControlRequest& request);
+  void watch_devices(Session& session, const ipc::ControlRequest& request);
   void status(Session& session, const ipc::ControlRequest& request);
   void stop(Session& session, const ipc::ControlRequest& request);
   void observe(Session& session, const ipc::ControlRequest& request);
@@ -130,6 +131,7 @@ class Server {
   TimeNs idle_deadline() const;
 
   void deliver_event(node::LinkId link, const ipc::CmEvent& event);
+  void tell_devices_changed();
   void deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload);
   void deliver_multicast(const wire::DatagramInfo& info, Bytes payload);
   // `peer_qpn`: what the packet's sender has to own where it is on this host; 0 = any QP.

@@ -1,5 +1,6 @@
 // The server's side of the control socket: one function per call.
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,7 +70,7 @@ void Server::answer(Session& session, const ControlRequest& request) {
   const bool for_programs = call == ControlCall::kOpenCmLink || call == ControlCall::kOpenDataLink ||
                             call == ControlCall::kCloseLink || call == ControlCall::kAllocateQpns ||
                             call == ControlCall::kSendSockets || call == ControlCall::kJoinGroup ||
-                            call == ControlCall::kLeaveGroup;
+                            call == ControlCall::kLeaveGroup || call == ControlCall::kWatchDevices;
   if (for_programs && session.role != ipc::Role::kProgram) {
     return send_failure(session, request, EPERM, "a tool has no links and QP numbers");
   }
@@ -98,6 +99,8 @@ void Server::answer(Session& session, const ControlRequest& request) {
       return leave_group(session, request);
     case ControlCall::kObserve:
       return observe(session, request);
+    case ControlCall::kWatchDevices:
+      return watch_devices(session, request);
   }
 }
 
@@ -259,6 +262,14 @@ void Server::leave_group(Session& session, const ControlRequest& request) {
   if (groups_.leave(session.id, group)) node_->leave_group(group);
   ControlReply reply = ipc::make_reply(request);
   send_reply(session, reply, {});
+}
+
+void Server::watch_devices(Session& session, const ControlRequest& request) {
+  if (session.devices_changed) return send_failure(session, request, EBUSY, "the devices are watched already");
+  session.devices_changed.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!session.devices_changed) return send_failure(session, request, errno, "no descriptor left in ucmd");
+  ControlReply reply = ipc::make_reply(request);
+  send_reply(session, reply, {session.devices_changed.get()});
 }
 
 void Server::status(Session& session, const ControlRequest& request) {

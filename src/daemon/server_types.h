@@ -30,6 +30,7 @@ struct Server::Session {
   // One entry per QP number, in the order handed out: the peer that the program wants packets from.
   ipc::FileDescriptor peer_table_memfd;
   ipc::SharedMemory peer_table;
+  ipc::FileDescriptor devices_changed;  // an eventfd, once the program has asked for it
   std::size_t send_ports = 0;
   std::size_t events_waiting = 0;
   // While it observes: what, the piece that is to be sent next with its header, and since when the socket takes none.

@@ -33,9 +33,10 @@ enum class ControlCall : std::uint16_t {
   kJoinGroup,     // group, ifindex; as often as wanted, each with its kLeaveGroup. Packets come on the data link
   kLeaveGroup,
   kObserve,  // subject, argument: observe.h
+  kWatchDevices,  // once per session; reply with an eventfd that gets a token whenever kListDevices has something new
 };
 inline constexpr std::uint16_t kControlCallFirst = 1;
-inline constexpr std::uint16_t kControlCallLast = 12;
+inline constexpr std::uint16_t kControlCallLast = 13;
 
 struct ControlHeader {
   std::uint32_t magic = kControlMagic;

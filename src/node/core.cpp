@@ -214,6 +214,7 @@ void Core::on_devices_changed() {
     id.removal_told = true;
     push_event(number, {.type = ipc::CmEventType::kDeviceRemoval, .id = number});
   }
+  if (callbacks_.devices_changed) callbacks_.devices_changed();
 }
 
 std::vector<Node::ListenerStatus> Core::listeners() const {

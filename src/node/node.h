@@ -39,6 +39,8 @@ class Node {
     // A packet for a QP other than 1. The payload is valid during the call only and has not been checked beyond its
     // length (at least BTH + ICRC).
     std::function<void(std::uint32_t qpn, const wire::DatagramInfo&, Bytes payload)> deliver_data;
+    // Node::host() has other devices, or their links or addresses are others.
+    std::function<void()> devices_changed = nullptr;
     // May `session` use `qpn` in connect() and accept()?
     std::function<bool(SessionId, std::uint32_t qpn)> owns_qpn;
     // Who runs the process; may be left out.

@@ -27,9 +27,13 @@ def devinfo(lab: Lab, path: Path):
 
 
 def asyncwatch(lab: Lab, path: Path):
-    """The end of the node is a device's fatal error."""
+    """Links, addresses and the end of the node, which is a device's fatal error."""
     watch = lab.ucm_run(path.server, "stdbuf", "-oL", "ibv_asyncwatch", "-d", "ucm_veth_a")
     watch.expect(r"async event FD")
+    for change, event in (("link set veth_a down", "PORT_ERR"), ("link set veth_a up", "PORT_ACTIVE"),
+                          ("address add 10.77.5.1/24 dev veth_a", "GID_CHANGE")):
+        path.server.run("ip", *change.split())
+        watch.expect(rf"event_type IBV_EVENT_{event} \(\d+\), port 1")
     lab.ucm(path.server, "stop").succeed()
     watch.expect(r"event_type IBV_EVENT_DEVICE_FATAL \(8\)")
     watch.end()
@@ -80,7 +84,7 @@ ROWS = [
     Row("ibv_srq_pingpong", "the same with completion events", "pingpong", pingpong("ibv_srq_pingpong", "-c", "-e")),
     Row("ibv_xsrq_pingpong", "XRC, a shared receive queue at each end", "pingpong", xrc_pingpong()),
     Row("ibv_xsrq_pingpong", "the same with completion events", "pingpong", xrc_pingpong("-e")),
-    Row("ibv_asyncwatch", "told of the node's end", "asyncwatch", asyncwatch),
+    Row("ibv_asyncwatch", "told of links, addresses, and the node's end", "asyncwatch", asyncwatch),
 ]
 MISSING = [
     Missing("ibv_rc_pingpong", "-t", "completions have no time stamps"),

@@ -83,10 +83,25 @@ void explain_once(const Error& error) {
 void on_node_lost() {
   OpenContexts& open = open_contexts();
   const std::lock_guard lock(open.mutex);
-  for (Context* const context : open.contexts) deliver_device_fatal(*context);
+  for (Context* const context : open.contexts) deliver_port_event(*context, IBV_EVENT_DEVICE_FATAL);
 }
 
-constexpr client::SoftwareDevice::Sinks kSinks{.event = deliver_event, .lost = on_node_lost};
+void on_devices_changed() {
+  if (!find_devices()) return;  // the node is gone, which is told elsewhere
+  OpenContexts& open = open_contexts();
+  const std::lock_guard lock(open.mutex);
+  for (Context* const context : open.contexts) {
+    const host::Device now = context->owner->snapshot();
+    const host::Device before = std::exchange(context->told, now);
+    if (now.running != before.running) {
+      deliver_port_event(*context, now.running ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    }
+    if (now.addresses != before.addresses) deliver_port_event(*context, IBV_EVENT_GID_CHANGE);
+  }
+}
+
+constexpr client::SoftwareDevice::Sinks kSinks{
+    .event = deliver_event, .lost = on_node_lost, .devices_changed = on_devices_changed};
 
 bool is_port(std::uint32_t port) { return port == kDevicePort; }
 
@@ -279,6 +294,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
   auto context = std::make_unique<Context>();
   install_operations(*context);
   context->owner = Device::from(device);
+  context->told = context->owner->snapshot();
   context->software = *software;
   ibv_context& opened = context->context;
   opened.device = device;

@@ -158,10 +158,10 @@ void deliver_event(const roce::Event& event) {
   }
 }
 
-void deliver_device_fatal(Context& context) {
+void deliver_port_event(Context& context, ibv_event_type type) {
   ibv_async_event event{};
   event.element.port_num = kDevicePort;
-  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  event.event_type = type;
   deliver_async(&context.context, event);
 }
 

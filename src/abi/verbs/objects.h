@@ -65,6 +65,7 @@ struct Context : verbs_context {
   std::mutex mutex;  // guards pending, and the `async_reported` of every object of this context
   std::deque<ibv_async_event> pending;
   bool closed = false;
+  host::Device told;  // what the events of the port have said; guarded by the registry of contexts
   // Objects that events may still name: while there are any, the memory of a closed context stays.
   std::atomic<std::uint32_t> objects{0};
 
@@ -184,7 +185,7 @@ bool unregister_context(Context& context);
 
 // events.cpp
 void deliver_event(const roce::Event& event);
-void deliver_device_fatal(Context& context);
+void deliver_port_event(Context& context, ibv_event_type type);
 // Forgets what the program has not yet read of the object's events, then waits until it has acknowledged what it has
 // read. The engine raises no more events for the object.
 void retire_cq_events(Cq& cq);

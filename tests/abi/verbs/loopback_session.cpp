@@ -17,6 +17,9 @@ namespace {
 std::optional<net::FaultSpec> faults;
 std::atomic<bool> node_lost{false};
 std::atomic<std::uint32_t> mtu{65536};
+std::atomic<bool> running{true};
+std::atomic<bool> second_address{true};
+std::function<void()> devices_changed;
 
 int lost_event() {
   static const int fd = eventfd(0, EFD_CLOEXEC);
@@ -57,10 +60,16 @@ class LoopbackSession final : public client::Session {
     device.mtu = mtu;
     device.guid = 0x0200'00ff'fe00'0001;
     device.loopback = true;
+    device.running = running;
     wire::IpAddress one;
     one.bytes[15] = 1;
-    device.addresses = {{wire::IpAddress::ipv4(0x7f000001), 8}, {one, 128}};
+    device.addresses = {{wire::IpAddress::ipv4(0x7f000001), 8}};
+    if (second_address) device.addresses.push_back({one, 128});
     return std::vector{device};
+  }
+  Result<void> watch_devices(std::function<void()> changed) override {
+    devices_changed = std::move(changed);
+    return {};
   }
   Result<std::unique_ptr<client::CmLink>> open_cm_link() override { return fail(EOPNOTSUPP, "no CM here"); }
   Result<std::unique_ptr<client::DataLink>> open_data_link() override {
@@ -92,6 +101,12 @@ class LoopbackSession final : public client::Session {
 };
 
 }  // namespace
+
+void set_link(LinkState state) {
+  running = state.running;
+  second_address = state.second_address;
+  devices_changed();
+}
 
 void set_mtu(std::uint32_t bytes) { mtu = bytes; }
 

@@ -13,6 +13,13 @@ void set_faults(const net::FaultSpec& faults);
 // Of the device, from its next update on.
 void set_mtu(std::uint32_t bytes);
 
+// Of the device, at once: the node tells of it.
+struct LinkState {
+  bool running = true;
+  bool second_address = true;
+};
+void set_link(LinkState state);
+
 // The node "goes away".
 void lose_node();
 

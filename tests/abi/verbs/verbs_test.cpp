@@ -506,6 +506,27 @@ TEST_F(Events, AThreadThatWaitsForAnEventCanBeCancelled) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
+// Field case 3.20
+TEST_F(Events, LinksThatGoDownAndAddressesThatChangeAreTold) {
+  const auto told = [&] {
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.element.port_num, 1);
+    ibv_ack_async_event(&event);
+    return event.event_type;
+  };
+  set_link({.running = false});
+  EXPECT_EQ(told(), IBV_EVENT_PORT_ERR);
+  set_link({.running = false, .second_address = false});
+  EXPECT_EQ(told(), IBV_EVENT_GID_CHANGE);
+  set_link({});
+  EXPECT_EQ(told(), IBV_EVENT_PORT_ACTIVE);
+  EXPECT_EQ(told(), IBV_EVENT_GID_CHANGE);
+  set_link({});
+  pollfd nothing{context_->async_fd, POLLIN, 0};
+  EXPECT_EQ(poll(&nothing, 1, 0), 0) << "an event without a change";
+}
+
 TEST_F(Events, LossOfTheNodeFlushesWorkAndRaisesEvents) {
   {
     Side a(pd_, IBV_QPT_RC);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -264,6 +265,23 @@ TEST_F(SessionTest, DevicesAreThoseOfTheNode) {
   const auto devices = open_session(server)->devices();
   ASSERT_TRUE(devices.has_value());
   EXPECT_EQ(*devices, server.node.device_list);
+}
+
+TEST_F(SessionTest, AChangeOfTheDevicesIsToldToThoseWhoWatch) {
+  const auto session = open_session(server);
+  std::atomic<int> told{0};
+  ASSERT_TRUE(session
+                  ->watch_devices([&] {
+                    ++told;
+                    told.notify_one();
+                  })
+                  .has_value());
+  EXPECT_EQ(session->watch_devices([] {}).error().code, EBUSY);
+  server.run([&] { server.callbacks.devices_changed(); });
+  told.wait(0);
+  server.run([&] { server.callbacks.devices_changed(); });
+  told.wait(1);
+  EXPECT_EQ(told, 2);
 }
 
 TEST_F(SessionTest, AClosedLinkIsRemovedFromTheNode) {

@@ -18,6 +18,7 @@ class FakeSession : public client::Session {
  public:
   explicit FakeSession(std::shared_ptr<FakeNode> node) : node_(std::move(node)) {}
   Result<std::vector<host::Device>> devices() override { return node_->devices; }
+  Result<void> watch_devices(std::function<void()>) override { return {}; }
   Result<std::unique_ptr<client::CmLink>> open_cm_link() override { return std::make_unique<FakeLink>(node_); }
   Result<std::unique_ptr<client::DataLink>> open_data_link() override { return fail(ENOSYS, "no data here"); }
   Result<client::SendSockets> send_sockets() override { return fail(ENOSYS, "no data here"); }
