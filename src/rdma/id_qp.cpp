@@ -230,6 +230,8 @@ void Id::destroy_srq() {
 Result<void> Id::set_local_ece(const ibv_ece& ece) {
   const std::scoped_lock lock(qp_mutex_, mutex_);
   if (qp != nullptr) return fail(EINVAL, "the library negotiates the ECE of an ID with a QP itself");
+  if (ece.vendor_id == 0 || ece.comp_mask != 0)
+    return fail(EINVAL, "an ECE names its vendor, and nothing else is known");
   local_ece_ = ece;
   return {};
 }

@@ -50,7 +50,7 @@ inline constexpr std::array<PhaseRules, kPhaseCount> kPhaseRules = {{
     {"address resolved", ipc::CmEventType::kDeviceRemoval, KnownAttributes::kUnconnected},
     {"resolving route", ipc::CmEventType::kRouteError, KnownAttributes::kUnconnected},
     {"route resolved", ipc::CmEventType::kDeviceRemoval, KnownAttributes::kUnconnected},
-    {"listening", ipc::CmEventType::kDeviceRemoval, KnownAttributes::kUnconnected},
+    {"listening", ipc::CmEventType::kDeviceRemoval, KnownAttributes::kNothing},
     {"connecting", ipc::CmEventType::kUnreachable, KnownAttributes::kInitOnly},
     {"responded", ipc::CmEventType::kUnreachable, KnownAttributes::kAll},
     {"requested", ipc::CmEventType::kDeviceRemoval, KnownAttributes::kAll},

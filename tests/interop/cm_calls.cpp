@@ -27,6 +27,7 @@
 //                                  request whose client does not want it any more is forgotten
 //   silence A MS                   no event of A's channel in so many milliseconds
 //   migrate A B                    A's events go to B's channel from now on
+//   every ADDRESS CALL             the call in every state that an ID can be in: every_state.h
 //   say TEXT, sleep MS, repeat N   (repeat: the commands after it, so many times)
 #include <poll.h>
 
@@ -41,6 +42,7 @@
 #include <vector>
 
 #include "clients/cm_client.h"
+#include "interop/every_state.h"
 
 using namespace ucm::test;
 
@@ -52,12 +54,6 @@ constexpr int kEventPatienceMs = 120'000;
 using Words = std::vector<std::string>;
 
 int number(const std::string& word) { return static_cast<int>(std::stol(word, nullptr, 0)); }
-
-std::string result_text(int result) {
-  if (result == 0) return "0";
-  const char* name = strerrorname_np(errno);
-  return result == -1 ? (name != nullptr ? name : std::to_string(errno)) : "returned " + std::to_string(result);
-}
 
 // Length and content; zeros at the end are left out.
 std::string data_text(const void* data, std::size_t size) {
@@ -374,6 +370,11 @@ std::string Calls::run(const Words& words) {
   if (call == "id") return create(words);
   if (call == "synchronous") return create_synchronous(words);
   if (call == "request") return get_request(words);
+  if (call == "every") {
+    std::string name = words.at(2);
+    for (std::size_t i = 3; i < words.size(); ++i) name += " " + words[i];
+    return in_every_state(name, words.at(1));
+  }
   if (call == "say") return words.at(1);
   if (call == "sleep") {
     std::this_thread::sleep_for(std::chrono::milliseconds(number(words.at(1))));

@@ -1716,3 +1716,33 @@ def attributes_datagrams(t: Dialogue):
         t.calls("id a udp", f"resolved a {t.peer} {t.port}")
     attributes(t, "a")
     t.calls("qp a", "state a")
+
+
+STATES = "Every call in every state"
+IN_EVERY_STATE = (
+    "bind_addr", "bind_addr null", "resolve_addr", "resolve_addr null", "resolve_route", "listen", "get_request", "connect",
+    "connect null", "accept", "reject", "reject_ece", "establish", "notify", "notify other", "disconnect",
+    "set_option TOS", "set_option REUSEADDR", "set_option AFONLY", "set_option ACK_TIMEOUT", "migrate_id", "create_qp",
+    "create_qp_ex", "destroy_qp", "init_qp_attr INIT", "init_qp_attr RTR", "init_qp_attr RTS", "create_srq", "create_srq_ex",
+    "destroy_srq", "join_multicast", "join_multicast_ex", "leave_multicast", "get_src_port", "get_dst_port", "set_local_ece",
+    "get_remote_ece", "get_cm_event", "destroy_id", "destroy_ep", "reg_msgs", "reg_read", "reg_write", "post_recv",
+    "post_send", "post_read", "post_write")
+
+
+def every_state(call: str, differs: str | None = None):
+    """The call alone, in every state, with a peer in the same program."""
+
+    def hold(t: Dialogue):
+        t.call(f"every {t.address} {call}")
+
+    hold.__name__ = f"every_{call.replace(' ', '_')}"
+    function, *variant = call.split()
+    row(STATES, " ".join([f"`rdma_{function}`", *variant]), differs=differs)(hold)
+
+
+OTHERWISE = {
+    "connect": "a REQ without a QP: every QP number in use belongs to a program, and UCM looks whether it is this one's",
+    "disconnect": "there is nothing to disconnect on a listener; Linux says so, too, when it is on a wildcard",
+}
+for a_call in IN_EVERY_STATE:
+    every_state(a_call, OTHERWISE.get(a_call))

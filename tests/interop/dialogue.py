@@ -23,18 +23,19 @@ APPLICATION_PORT = 7778
 MACHINE = "10.77.1.2"
 
 ADDRESS = {4: "10.77.0.2", 6: "fd77::2"}  # of the device under test, whichever it is
-DIALOGUES_MAX = 243  # with addresses of one /24; the first nine belong to others, or to nobody
+PEERS_MAX = 243  # with addresses of one /24; the first nine belong to others, or to nobody
 ANSWER_S = 150  # longer than any timeout of Linux'
 
 PEER_PORT = 4000
 TCP, UDP = 0x0106, 0x0111  # port spaces
 
 
-STRANGER = DIALOGUES_MAX  # the number of a peer that has no dialogue
+STRANGER = PEERS_MAX  # the number of a peer that has no dialogue
 
 
 def peer_address(number: int, version: int) -> str:
-    return f"10.77.0.{10 + number}" if version == 4 else f"fd77::{0x1000 + number:x}"
+    """Dialogues beyond PEERS_MAX have a peer that cannot be reached."""
+    return f"10.77.{2 * (number // (PEERS_MAX + 1))}.{10 + number % (PEERS_MAX + 1)}" if version == 4 else f"fd77::{0x1000 + number:x}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Device:
 
     def _addresses(self, verb: str) -> str:
         return "".join(f"address {verb} {peer_address(number, version)}/{width} dev {self.interface}{' nodad' if verb == 'add' and version == 6 else ''}\n"
-                       for number in range(DIALOGUES_MAX + 1) for version, width in ((4, 24), (6, 64)))
+                       for number in range(PEERS_MAX + 1) for version, width in ((4, 24), (6, 64)))
 
     def start_application(self) -> Lines:
         return Lines(f"cm_calls on {self.name}", self.application)
