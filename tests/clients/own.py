@@ -22,11 +22,19 @@ def datagrams(lab: Lab, kind: str, *options: str):
     lab.ucm_run(path.server, lab.executable("cm_datagrams"), path.bind_address, "64", options=options).succeed(RUN_S)
 
 
+def no_fork(lab: Lab, options: tuple[str, ...]) -> tuple[str, ...]:
+    """Forking a program with threads is more than the thread sanitizer can bear; and an embedded node stays with the parent."""
+    return ("no-fork",) if "thread" in lab.sanitizer or "--embedded" in options else ()
+
+
+def channels(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("cm_channels"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+
+
 def rsockets(lab: Lab, kind: str, *options: str):
     path = lab.path(kind)
-    # Forking a program with threads is more than the thread sanitizer can bear; and an embedded node stays with the parent.
-    no_fork = ("no-fork",) if "thread" in lab.sanitizer or "--embedded" in options else ()
-    lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork, options=options).succeed(RUN_S)
+    lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
 
 
 def case(function, *arguments):
@@ -38,6 +46,8 @@ def case(function, *arguments):
 
 
 CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}
+CASES |= {f"channels.{kind}": case(channels, kind) for kind in ("loopback4", "own")}
+CASES["channels.embedded"] = case(channels, "loopback4", "--embedded")
 CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,6 +43,22 @@ TEST(ControlSocket, AMessageLongerThanTheBufferIsRefused) {
   const auto received = receive_message(pair->second.get(), buffer, ReceiveMode::kDontWait);
   ASSERT_FALSE(received.has_value());
   EXPECT_EQ(received.error().code, EMSGSIZE);
+}
+
+TEST(ControlSocket, AProcessWithoutFreeDescriptorsSaysSo) {
+  auto pair = connected_pair();
+  ASSERT_TRUE(pair.has_value());
+  const FileDescriptor event(eventfd(0, EFD_CLOEXEC));
+  ASSERT_TRUE(send_message(pair->first.get(), text_bytes("hello"), std::array{event.get()}, SendMode::kWait));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  std::array<std::uint8_t, 16> buffer{};
+  const auto received = receive_message(pair->second.get(), buffer, ReceiveMode::kDontWait);
+  setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_FALSE(received.has_value());
+  EXPECT_EQ(received.error().code, EMFILE);
 }
 
 TEST(ControlSocket, AHangUpIsAnEmptyMessageAndSendingThenFailsWithoutASignal) {
