@@ -283,6 +283,13 @@ void flags_and_vectors(const Address& address) {
   message.msg_iovlen = 3;
   require(rrecvmsg(pair.server, &message, MSG_WAITALL) == 8, "rrecvmsg");
   require(first[0] == 1 && second[4] == 8, "scattered bytes");
+  require(rsendmsg(pair.client, &message, 0) == 8, "rsendmsg");
+  require(rpoll(&readable, 1, -1) == 1 && rreadv(pair.server, parts.data(), 1) == 3, "rreadv");
+  require(rread(pair.server, second.data(), 5) == 5, "rread");
+  require(first[2] == 3 && second[4] == 8, "bytes read");
+  require(rwrite(pair.server, second.data(), 5) == 5 && rrecv(pair.client, bytes.data(), 5, MSG_WAITALL) == 5,
+          "rwrite");
+  require(bytes[0] == 4 && bytes[4] == 8, "bytes written");
   expect_errno(static_cast<int>(rsendto(pair.client, "x", 1, 0, address.get(), address.size())), EISCONN, "rsendto");
   // A full peer.
   const auto much = pattern(1'000'000, 9);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what no compiler checks: which folder includes what, and that the documents name things which exist.
 
-    tests/tree/tree_test.py engines | arrows | documents | field-cases
+    tests/tree/tree_test.py engines | arrows | documents | field-cases | calls
 """
 
 import pathlib
@@ -126,9 +126,24 @@ def check_field_cases() -> None:
         problems.append(f"docs/field-cases.md: {name} is missing from case {number}")
 
 
+# Those that only refuse.
+UNCALLED = {"repoll_create", "repoll_ctl", "repoll_wait"}
+
+
+def check_calls() -> None:
+    """Some test calls every function that librdmacm.so.1 exports; in which states, docs/conformance.md says."""
+    version_script = (SOURCE / "abi" / "rdmacm" / "librdmacm.map").read_text()
+    exported = set(re.findall(r"^\s+(r\w+);", version_script, re.MULTILINE))
+    code = "\n".join(file.read_text() for folder in ("clients", "interop", "unit/rdma")
+                     for file in sorted((ROOT / "tests" / folder).glob("*.cpp")))
+    called = set(re.findall(r"\br\w+", code))
+    for name in sorted(exported - called - UNCALLED):
+        problems.append(f"no test calls {name}")
+
+
 def main() -> int:
     {"engines": check_engines, "arrows": check_arrows, "documents": check_documents,
-     "field-cases": check_field_cases}[sys.argv[1]]()
+     "field-cases": check_field_cases, "calls": check_calls}[sys.argv[1]]()
     for problem in problems:
         print(problem)
     print(f"{sys.argv[1]}: {len(problems)} problems")
