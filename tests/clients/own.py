@@ -47,7 +47,6 @@ def case(function, *arguments):
 
 CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}
 CASES |= {f"channels.{kind}": case(channels, kind) for kind in ("loopback4", "own")}
-CASES["channels.embedded"] = case(channels, "loopback4", "--embedded")
 CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")
