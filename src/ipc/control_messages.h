@@ -32,7 +32,7 @@ enum class ControlCall : std::uint16_t {
   kStop,          // the node leaves after the reply; only its own user and root may ask
   kJoinGroup,     // group, ifindex; as often as wanted, each with its kLeaveGroup. Packets come on the data link
   kLeaveGroup,
-  kObserve,  // subject, argument: observe.h
+  kObserve,       // subject, argument: observe.h
   kWatchDevices,  // once per session; reply with an eventfd that gets a token whenever kListDevices has something new
 };
 inline constexpr std::uint16_t kControlCallFirst = 1;
