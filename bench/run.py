@@ -78,6 +78,15 @@ def whole(space: lab.Lab) -> None:
         print(f"rping of 64 bytes over {name}: {value:.1f} µs each, {value / unit:.1f} round trips")
 
 
+def beside_others(space: lab.Lab) -> None:
+    """Connection set-up beside other ways to connect, as a page, too."""
+    page = space.build / "connections.html"
+    measured = space.ucm(space.namespace("bench"), "bench", "connect", "--runs", "3", "--report", str(page))
+    print("connections beside other ways to connect: some 40 s", flush=True)
+    print(measured.succeed(timeout_s=600))
+    print(f"The same as a page with plots: {page}")
+
+
 def main() -> int:
     build = ROOT / "build"
     pure_parts(build)
@@ -85,6 +94,7 @@ def main() -> int:
         lab.become_root()
         with lab.Lab(build) as space:
             whole(space)
+            beside_others(space)
     except lab.Skipped as reason:
         print(f"the whole was not measured: {reason}")
         return 1
