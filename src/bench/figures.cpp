@@ -158,14 +158,15 @@ std::string phase_table(const std::vector<const json*>& group) {
   std::string text = fmt::format("  {:<10}{:>11}{:>13}   {:<11}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "way", "set up/s",
                                  "take down/s", "phase, µs", "p50", "p90", "p99", "p99.9", "max");
   for (const json* one : group) {
-    std::string front = fmt::format(
-        "  {:<10}{:>11.0f}{:>13}   ", (*one)["way"].get<std::string>(), (*one)["set_up_per_s"].get<double>(),
-        (*one)["take_down_per_s"] == 0 ? json("-").get<std::string>()
-                                       : fmt::format("{:.0f}", (*one)["take_down_per_s"].get<double>()));
+    const json& take_down = (*one)["take_down_per_s"];
+    std::string front = fmt::format("  {:<10}", (*one)["way"].get<std::string>()) +
+                        number_or_dash((*one)["set_up_per_s"], 11, 0) +
+                        number_or_dash(take_down == 0 ? json() : take_down, 13, 0);
     for (const json& phase : (*one)["phases"]) {
       text += fmt::format("{:<39}{:<11}", front, phase["name"].get<std::string>());
-      for (const char* key : {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"})
+      for (const char* key : {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"}) {
         text += number_or_dash(phase[key], 10, 1);
+      }
       text += "\n";
       front.clear();
     }

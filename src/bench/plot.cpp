@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/markup.h"
+
 namespace ucm::bench {
 namespace {
 
@@ -77,12 +79,12 @@ std::string tick_text(double value) {
 
 std::string label(double x, double y, const char* anchor, const std::string& content, const char* more = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, y, anchor, more,
-                     escaped(content));
+                     escaped_markup(content));
 }
 
 std::string open_svg(double height, const std::string& title) {
   return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", kWidth, height,
-                     escaped(title)) +
+                     escaped_markup(title)) +
          label(kLeft, 18, "start", title, "class=\"title\"");
 }
 
@@ -106,29 +108,6 @@ std::string grid(const Range& x, const Range& y, const Axis& x_axis, const Axis&
 }
 
 }  // namespace
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string line_plot(const std::string& title, const Axis& x_axis, const Axis& y_axis,
                       const std::vector<Curve>& curves) {
@@ -154,7 +133,7 @@ std::string line_plot(const std::string& title, const Axis& x_axis, const Axis& 
       if (curve.points.size() <= 16) {
         dots += fmt::format(
             "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {:g}, {:.4g}</title></circle>\n",
-            x.place(at), y.place(value), colour, escaped(curve.name), at, value);
+            x.place(at), y.place(value), colour, escaped_markup(curve.name), at, value);
       }
     }
     svg += fmt::format("<path class=\"curve\" stroke=\"{}\" d=\"{}\"/>\n", colour, path) + dots;
@@ -193,8 +172,8 @@ std::string stacked_bars(const std::string& title, const std::string& unit, cons
       svg += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" fill=\"{}\"><title>{}: {:.1f} "
           "{}</title></rect>\n",
-          x.place(from), top, x.place(from + length) - x.place(from), kBarHeight, colour, escaped(name), length,
-          escaped(unit));
+          x.place(from), top, x.place(from + length) - x.place(from), kBarHeight, colour, escaped_markup(name), length,
+          escaped_markup(unit));
       from += length;
     }
     top += kBarHeight + kBarGap;

@@ -30,7 +30,4 @@ struct Bar {
 // Horizontal bars, their parts one after the other.
 std::string stacked_bars(const std::string& title, const std::string& unit, const std::vector<Bar>& bars);
 
-// Text between tags and in attributes.
-std::string escaped(const std::string& text);
-
 }  // namespace ucm::bench

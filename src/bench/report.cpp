@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
+#include "base/markup.h"
 #include "bench/figures.h"
 #include "bench/plot.h"
 
@@ -39,26 +41,30 @@ std::set<std::uint64_t> values_of(const json& document, const char* key) {
   return values;
 }
 
-// The cases in which all but `free` is as in most of a comparison: the smallest of everything.
-std::vector<const json*> comparable(const json& document, const char* free) {
+// Those with all of these values.
+using Wanted = std::map<std::string, std::uint64_t>;
+std::vector<const json*> select(const json& document, const Wanted& wanted) {
   std::vector<const json*> cases;
   for (const json& one : document["cases"]) {
-    bool fits = true;
-    for (const char* key : {"in_flight", "live", "threads"}) {
-      if (std::string_view(key) == free) continue;
-      // Curves over others are drawn with many in flight: that is where a rate is.
-      const std::set<std::uint64_t> values = values_of(document, key);
-      const std::uint64_t wanted = std::string_view(key) == "in_flight" ? *values.rbegin() : *values.begin();
-      fits = fits && one[key].get<std::uint64_t>() == wanted;
-    }
-    if (fits) cases.push_back(&one);
+    const auto fits = [&](const auto& value) { return one[value.first] == value.second; };
+    if (std::all_of(wanted.begin(), wanted.end(), fits)) cases.push_back(&one);
   }
   return cases;
 }
 
+// Comparisons are made with nothing held and one thread, where that was measured.
+Wanted simplest(const json& document, std::uint64_t in_flight) {
+  return {{"in_flight", in_flight},
+          {"live", *values_of(document, "live").begin()},
+          {"threads", *values_of(document, "threads").begin()}};
+}
+
 std::string rate_plot(const json& document, const char* key, const std::string& text) {
   if (values_of(document, key).size() < 2) return "";
-  const std::vector<const json*> cases = comparable(document, key);
+  // With many in flight: that is where a rate is.
+  Wanted wanted = simplest(document, *values_of(document, "in_flight").rbegin());
+  wanted.erase(key);
+  const std::vector<const json*> cases = select(document, wanted);
   std::vector<Curve> curves;
   for (const std::string& name : names_of(cases)) {
     Curve curve{.name = name, .points = {}};
@@ -74,20 +80,9 @@ std::string rate_plot(const json& document, const char* key, const std::string& 
                    {.text = "connections per second", .scale = Scale::kLogarithmic}, curves);
 }
 
-std::vector<const json*> with(const json& document, std::uint64_t in_flight) {
-  std::vector<const json*> cases;
-  for (const json& one : document["cases"]) {
-    if (one["in_flight"] == in_flight && one["live"] == *values_of(document, "live").begin() &&
-        one["threads"] == *values_of(document, "threads").begin()) {
-      cases.push_back(&one);
-    }
-  }
-  return cases;
-}
-
 std::string latency_plot(const json& document, std::uint64_t in_flight) {
   std::vector<Curve> curves;
-  for (const json* one : with(document, in_flight)) {
+  for (const json* one : select(document, simplest(document, in_flight))) {
     for (const json& phase : (*one)["phases"]) {
       if (phase["name"] != "connect") continue;
       Curve curve{.name = (*one)["way"], .points = {}};
@@ -103,7 +98,7 @@ std::string latency_plot(const json& document, std::uint64_t in_flight) {
 
 std::string phase_plot(const json& document, std::uint64_t in_flight) {
   std::vector<Bar> bars;
-  for (const json* one : with(document, in_flight)) {
+  for (const json* one : select(document, simplest(document, in_flight))) {
     Bar bar{.name = (*one)["way"], .parts = {}};
     for (const json& phase : (*one)["phases"]) {
       if (phase["name"] != "establish") bar.parts.emplace_back(phase["name"], phase["p50_us"].get<double>());
@@ -123,9 +118,10 @@ std::string html_report(const json& document) {
   page += fmt::format("<style>{}</style></head><body>\n<h1>Setting up connections</h1>\n", kStyle);
   page +=
       fmt::format("<p>Measured on {} × {}, {}. Ratios within one run travel to other machines, times do not.</p>\n<dl>",
-                  machine["processors"].get<unsigned>(), escaped(machine["processor"]), escaped(machine["kernel"]));
+                  machine["processors"].get<unsigned>(), escaped_markup(machine["processor"].get<std::string>()),
+                  escaped_markup(machine["kernel"].get<std::string>()));
   for (const auto& [way, text] : document["ways"].items()) {
-    page += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped(way), escaped(text));
+    page += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escaped_markup(way), escaped_markup(text.get<std::string>()));
   }
   page += "</dl>\n" + rate_plot(document, "in_flight", "connections in flight") +
           rate_plot(document, "live", "connections held meanwhile") + rate_plot(document, "threads", "threads");
@@ -133,7 +129,7 @@ std::string html_report(const json& document) {
   for (const std::uint64_t value : std::set{*in_flight.begin(), *in_flight.rbegin()}) {
     page += latency_plot(document, value) + phase_plot(document, value);
   }
-  return page + "<h2>All figures</h2>\n<pre>" + escaped(tables_of(document)) + "</pre>\n</body></html>\n";
+  return page + "<h2>All figures</h2>\n<pre>" + escaped_markup(tables_of(document)) + "</pre>\n</body></html>\n";
 }
 
 }  // namespace ucm::bench

@@ -84,37 +84,43 @@ Result<void> in_threads(std::vector<std::unique_ptr<T>>& all,
   return {};
 }
 
-Result<void> serve(const Workload& workload, const Way& way, Samples& samples, Gate& gate) {
-  std::vector<std::unique_ptr<Server>> servers;
+// One for each thread.
+template <class T>
+using Maker = Result<std::unique_ptr<T>> (*)(const Workload&, std::uint32_t thread, Samples&);
+template <class T>
+Result<std::vector<std::unique_ptr<T>>> make_all(Maker<T> make, const Workload& workload, Samples& samples) {
+  std::vector<std::unique_ptr<T>> all;
   for (std::uint32_t thread = 0; thread < workload.threads; ++thread) {
-    auto server = way.make_server(workload, thread, samples);
-    if (!server) return tl::unexpected(server.error());
-    servers.push_back(std::move(*server));
+    auto made = make(workload, thread, samples);
+    if (!made) return tl::unexpected(made.error());
+    all.push_back(std::move(*made));
   }
+  return all;
+}
+
+Result<void> serve(const Workload& workload, const Way& way, Samples& samples, Gate& gate) {
+  auto servers = make_all<Server>(way.make_server, workload, samples);
+  if (!servers) return tl::unexpected(servers.error());
   gate.say(Stage::kReady);
-  return in_threads<Server>(servers, [&](Server& server, std::uint32_t) { return server.serve(gate.fd()); });
+  return in_threads<Server>(*servers, [&](Server& server, std::uint32_t) { return server.serve(gate.fd()); });
 }
 
 Result<void> connect(const Workload& workload, const Way& way, Samples& samples, Gate& gate) {
-  std::vector<std::unique_ptr<Client>> clients;
-  for (std::uint32_t thread = 0; thread < workload.threads; ++thread) {
-    auto client = way.make_client(workload, thread, samples);
-    if (!client) return tl::unexpected(client.error());
-    clients.push_back(std::move(*client));
-  }
+  auto clients = make_all<Client>(way.make_client, workload, samples);
+  if (!clients) return tl::unexpected(clients.error());
   gate.say(Stage::kReady);
   if (const auto go = gate.hear(); !go) return tl::unexpected(go.error());
   const auto held = in_threads<Client>(
-      clients, [&](Client& client, std::uint32_t thread) { return client.set_up(workload.held_by(thread)); });
+      *clients, [&](Client& client, std::uint32_t thread) { return client.set_up(workload.held_by(thread)); });
   if (!held) return held;
   gate.say(Stage::kHeld);
   if (const auto go = gate.hear(); !go) return tl::unexpected(go.error());
   const auto up = in_threads<Client>(
-      clients, [&](Client& client, std::uint32_t thread) { return client.set_up(workload.measured_by(thread)); });
+      *clients, [&](Client& client, std::uint32_t thread) { return client.set_up(workload.measured_by(thread)); });
   if (!up) return up;
   gate.say(Stage::kUp);
   if (const auto go = gate.hear(); !go) return tl::unexpected(go.error());
-  const auto down = in_threads<Client>(clients, [](Client& client, std::uint32_t) { return client.take_down(); });
+  const auto down = in_threads<Client>(*clients, [](Client& client, std::uint32_t) { return client.take_down(); });
   if (!down) return down;
   gate.say(Stage::kDown);
   const auto end = gate.hear();  // is measured before it ends

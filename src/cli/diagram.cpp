@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "base/markup.h"
 #include "cli/trace_text.h"
 #include "net/socket_address.h"
 
@@ -20,29 +21,9 @@ constexpr int kPeerLine = 1060;
 constexpr int kTop = 60;
 constexpr int kRow = 26;
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string text_at(int x, int y, const char* style, const std::string& text) {
   return "<text x=\"" + std::to_string(x) + "\" y=\"" + std::to_string(y) + "\" class=\"" + style + "\">" +
-         escaped(text) + "</text>\n";
+         escaped_markup(text) + "</text>\n";
 }
 
 std::string line_of(int x1, int x2, int y1, int y2, const std::string& style) {

@@ -4,23 +4,13 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "cli/text.h"
 #include "cli/trace_text.h"
 
 namespace ucm::cli {
 namespace {
 
 using nlohmann::json;
-
-std::string padded(std::string text, std::size_t width) {
-  text.append(text.size() < width ? width - text.size() : 0, ' ');
-  return text;
-}
-
-std::string hex(std::uint64_t value, int digits) {
-  std::array<char, 24> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "0x%0*" PRIx64, digits, value);
-  return buffer.data();
-}
 
 std::string program_of(const json& entry) {
   if (!entry.contains("pid")) return "";

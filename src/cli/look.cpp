@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/diagram.h"
+#include "cli/text.h"
 #include "cli/trace_text.h"
 #include "client/connection.h"
 #include "client/observe.h"
@@ -23,11 +24,6 @@ namespace ucm::cli {
 namespace {
 
 using nlohmann::json;
-
-int say(const Error& error) {
-  std::fprintf(stderr, "ucm: %s\n", error.message.c_str());
-  return EXIT_FAILURE;
-}
 
 std::int64_t wall_offset_ns() {
   using std::chrono::nanoseconds;
@@ -174,7 +170,7 @@ int LookCommands::run() {
 
 int LookCommands::list() const {
   const auto node = client::connect_node(ipc::Role::kTool);
-  if (!node) return say(node.error());
+  if (!node) return say_failure(node.error());
   const ListForm form = short_ ? ListForm::kShort : ListForm::kLong;
   while (true) {
     if (watch_s_ > 0 && !as_json_) std::fputs("\033[H\033[2J", stdout);
@@ -191,8 +187,8 @@ int LookCommands::list() const {
       }
       return true;
     });
-    if (!done) return say(done.error());
-    if (!sound) return say({EPROTO, "ucmd's list is no JSON"});
+    if (!done) return say_failure(done.error());
+    if (!sound) return say_failure({EPROTO, "ucmd's list is no JSON"});
     if (watch_s_ <= 0) return EXIT_SUCCESS;
     std::fflush(stdout);
     poll(nullptr, 0, static_cast<int>(watch_s_ * 1000));
@@ -201,25 +197,25 @@ int LookCommands::list() const {
 
 int LookCommands::show() const {
   const auto records = fetch_story(id_);
-  if (!records) return say(records.error());
+  if (!records) return say_failure(records.error());
   std::fputs(story_text(*records, wall_offset_ns()).c_str(), stdout);
   return EXIT_SUCCESS;
 }
 
 int LookCommands::diagram() const {
   const auto records = fetch_story(id_);
-  if (!records) return say(records.error());
+  if (!records) return say_failure(records.error());
   std::fputs(diagram_svg(*records).c_str(), stdout);
   return EXIT_SUCCESS;
 }
 
 int LookCommands::stats() const {
   const auto node = client::connect_node(ipc::Role::kTool);
-  if (!node) return say(node.error());
+  if (!node) return say_failure(node.error());
   const auto text = fetch_text(node->socket.get(), ipc::Subject::kStats);
-  if (!text) return say(text.error());
+  if (!text) return say_failure(text.error());
   const json stats = json::parse(*text, nullptr, false);
-  if (stats.is_discarded()) return say({EPROTO, "ucmd's statistics are no JSON"});
+  if (stats.is_discarded()) return say_failure({EPROTO, "ucmd's statistics are no JSON"});
   if (prometheus_.empty() || prometheus_ == "-") {
     const std::string out = as_json_              ? stats.dump(2) + "\n"
                             : prometheus_.empty() ? stats_text(stats)
@@ -230,11 +226,11 @@ int LookCommands::stats() const {
   // Whoever reads the file meanwhile sees all of it, old or new.
   const std::string unfinished = prometheus_ + ".new";
   std::FILE* const file = std::fopen(unfinished.c_str(), "we");
-  if (file == nullptr) return say({errno, unfinished + ": " + std::strerror(errno)});
+  if (file == nullptr) return say_failure({errno, unfinished + ": " + std::strerror(errno)});
   std::fputs(daemon::prometheus_text(stats).c_str(), file);
   const bool written = std::ferror(file) == 0;
   if (std::fclose(file) != 0 || !written || std::rename(unfinished.c_str(), prometheus_.c_str()) != 0) {
-    return say({errno, prometheus_ + ": " + std::strerror(errno)});
+    return say_failure({errno, prometheus_ + ": " + std::strerror(errno)});
   }
   return EXIT_SUCCESS;
 }
@@ -243,7 +239,7 @@ int LookCommands::trace() const {
   std::uint32_t id = 0;
   if (!trace_id_.empty()) {
     const auto parsed = parse_id(trace_id_);
-    if (!parsed) return say(parsed.error());
+    if (!parsed) return say_failure(parsed.error());
     id = *parsed;
   }
   const std::int64_t offset = wall_offset_ns();
@@ -257,7 +253,7 @@ int LookCommands::trace() const {
     std::fputs(trace_line(frame, mad, offset).c_str(), stdout);
     return lost || ++printed != count_;
   });
-  return followed ? EXIT_SUCCESS : say(followed.error());
+  return followed ? EXIT_SUCCESS : say_failure(followed.error());
 }
 
 int LookCommands::capture() const {
@@ -265,13 +261,13 @@ int LookCommands::capture() const {
   const std::unique_ptr<std::FILE, decltype(close)> own(file_ == "-" ? nullptr : std::fopen(file_.c_str(), "wbe"),
                                                         close);
   std::FILE* const file = file_ == "-" ? stdout : own.get();
-  if (file == nullptr) return say({errno, file_ + ": " + std::strerror(errno)});
+  if (file == nullptr) return say_failure({errno, file_ + ": " + std::strerror(errno)});
   const auto write = [file](const std::vector<std::uint8_t>& bytes) {
     return std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
   };
   // At once: whoever waits for the file may begin.
   if (!write(net::pcapng_header("ucm " UCM_VERSION)) || std::fflush(file) != 0) {
-    return say({errno, file_ + ": " + std::strerror(errno)});
+    return say_failure({errno, file_ + ": " + std::strerror(errno)});
   }
   const std::int64_t offset = wall_offset_ns();
   std::uint64_t written = 0;
@@ -285,8 +281,8 @@ int LookCommands::capture() const {
     }
     return true;
   });
-  if (failed) return say({errno, file_ + ": " + std::strerror(errno)});
-  return followed ? EXIT_SUCCESS : say(followed.error());
+  if (failed) return say_failure({errno, file_ + ": " + std::strerror(errno)});
+  return followed ? EXIT_SUCCESS : say_failure(followed.error());
 }
 
 }  // namespace ucm::cli

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <map>
 
+#include "cli/text.h"
+
 namespace ucm::cli {
 namespace {
 
@@ -21,17 +23,6 @@ std::uint64_t number(const json& object, const char* key) {
 json member(const json& object, const char* key) {
   const auto it = object.find(key);
   return it != object.end() ? *it : json();
-}
-
-std::string padded(std::string word, std::size_t width) {
-  if (word.size() < width) word.append(width - word.size(), ' ');
-  return word;
-}
-
-std::string qpn_text(std::uint64_t qpn) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "0x%06llx", static_cast<unsigned long long>(qpn));
-  return buffer.data();
 }
 
 std::string port_space_text(std::uint64_t port_space) {
@@ -89,8 +80,8 @@ std::string connections_text(const json& status, Programs& programs) {
   std::string out = heading("Connections", connections);
   for (const json& connection : connections) {
     out += "  " + padded(text(connection, "local"), 28) + " " + padded(text(connection, "remote"), 28) + " " +
-           padded(text(connection, "state"), 16) + " QP " + qpn_text(number(connection, "qpn")) + " - " +
-           qpn_text(number(connection, "peer_qpn")) + "  (" + programs[number(connection, "session")] + ")\n";
+           padded(text(connection, "state"), 16) + " QP " + hex(number(connection, "qpn"), 6) + " - " +
+           hex(number(connection, "peer_qpn"), 6) + "  (" + programs[number(connection, "session")] + ")\n";
   }
   return out;
 }

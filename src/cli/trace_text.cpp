@@ -9,6 +9,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "cli/text.h"
 #include "cm/counters.h"
 #include "cm/sidr_state_machine.h"
 #include "cm/state_machine.h"
@@ -46,9 +47,6 @@ constexpr std::array<const char*, 16> kEvents{"ADDR_RESOLVED",   "ADDR_ERROR",  
                                               "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR",  "UNREACHABLE",
                                               "REJECTED",        "ESTABLISHED",      "DISCONNECTED",   "DEVICE_REMOVAL",
                                               "MULTICAST_JOIN",  "MULTICAST_ERROR",  "ADDR_CHANGE",    "TIMEWAIT_EXIT"};
-constexpr std::array<const char*, 11> kMessages{"REQ",  "MRA",      "REJ",      "REP", "RTU", "DREQ",
-                                                "DREP", "SIDR_REQ", "SIDR_REP", "LAP", "APR"};
-
 bool is_sidr(const TraceRecord& record) { return (record.flags & ipc::kTraceSidr) != 0; }
 
 std::string state_name(const TraceRecord& record, std::uint8_t state) {
@@ -98,11 +96,6 @@ std::string status_text(std::int32_t status) {
   if (status == 0) return "";
   if (status > 0) return ", reason " + std::to_string(status);
   return ", " + std::generic_category().message(-status);
-}
-
-std::string padded(std::string text, std::size_t width) {
-  text.append(text.size() < width ? width - text.size() : 0, ' ');
-  return text;
 }
 
 std::string time_of_day(std::int64_t wall_ns) {
@@ -158,7 +151,8 @@ std::string reject_text(Bytes payload) {
 }  // namespace
 
 std::string message_name(std::uint8_t message) {
-  return message >= 0x10 && message < 0x10 + kMessages.size() ? kMessages[message - 0x10] : "?";
+  const std::string name(wire::name(static_cast<wire::Attribute>(message)));
+  return name.empty() ? "?" : name;
 }
 
 std::string message_text(Bytes mad) {

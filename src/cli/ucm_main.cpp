@@ -13,6 +13,7 @@
 #include "cli/look.h"
 #include "cli/program_run.h"
 #include "cli/status_text.h"
+#include "cli/text.h"
 #include "client/connection.h"
 #include "ipc/memfd.h"
 
@@ -23,11 +24,6 @@ namespace {
 constexpr std::size_t kStatusSizeMax = 64u << 20;
 // A daemon sends its last messages in far less.
 constexpr int kStopTimeoutMs = 5'000;
-
-int say_failure(const Error& error) {
-  std::fprintf(stderr, "ucm: %s\n", error.message.c_str());
-  return EXIT_FAILURE;
-}
 
 Result<std::string> fetch_status() {
   const auto node = client::connect_node(ipc::Role::kTool);

@@ -4,6 +4,9 @@
 // Errors a person meets are in Error::message: which socket, which daemon, what to do.
 #pragma once
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,6 +30,16 @@ class CmLink {
   // An eventfd (EFD_SEMAPHORE, close-on-exec, blocking): one token per event pushed. It belongs to the link. A token
   // read entitles to look for one event; there may be none when the event's ID has been destroyed meanwhile.
   virtual int event_fd() const = 0;
+  // What a program waits on: readable while there is a token, or when take_token() can get one. It may make this
+  // non-blocking.
+  virtual int poll_fd() const { return event_fd(); }
+  // Waits for a token and takes it. Returns 0 or an errno value: EINTR, EAGAIN when poll_fd() is non-blocking. No lock
+  // is held: the thread may be cancelled here.
+  virtual int take_token() {
+    std::uint64_t token = 0;
+    if (::read(event_fd(), &token, sizeof(token)) == sizeof(token)) return 0;
+    return errno != 0 ? errno : EIO;
+  }
 
   // Sends one command and waits for its reply; never touches event_fd. ENOTCONN in the reply when the node is gone.
   virtual ipc::CmReply call(const ipc::CmCommand& command) = 0;

@@ -43,7 +43,7 @@ Engine::Engine(const Config& config)
 // Handles and tables.
 
 Engine::Slot Engine::slot_of(ConnectionId id) const {
-  const auto slot = static_cast<Slot>(static_cast<std::uint64_t>(id));
+  const Slot slot = slot_in(id);
   if (slot >= connections_.capacity() || handle_of(slot) != id) return Connection::kNone;
   return has_handle(connections_[slot].state) ? slot : Connection::kNone;
 }
@@ -341,7 +341,7 @@ void Engine::take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep&
   c.remote_comm_id = rep.local_comm_id;
   c.peer_is_ucm = from_ucm(header);
   c.remote_guid = rep.local_ca_guid;
-  c.remote_qpn = qpn_of(rep);
+  c.remote_qpn = qpn_of(c, rep);
   c.sq_psn = rep.starting_psn;
   c.responder_resources = rep.initiator_depth;
   c.initiator_depth = rep.responder_resources;

@@ -335,7 +335,9 @@ class Engine {
   // Whether somebody here waits for the REP, or has had it, or nobody is to be told that nobody does.
   bool awaits_or_has(const Path& path, const wire::Rep& rep) const;
   // The QP that answers: of XRC it lies in another field.
-  std::uint32_t qpn_of(const wire::Rep& rep) const;
+  static std::uint32_t qpn_of(const Connection& connection, const wire::Rep& rep) {
+    return connection.is_xrc() ? rep.local_eecn : rep.local_qpn;
+  }
   bool role_is(Slot slot, Role role);
 
   // sidr.cpp: datagram service. Slots are those of sidr_.exchanges.

@@ -260,11 +260,6 @@ bool Engine::awaits_or_has(const Path& path, const wire::Rep& rep) const {
   return !c.active || !same_peer(c.path, path) || c.remote_comm_id == 0 || c.remote_comm_id == rep.local_comm_id;
 }
 
-std::uint32_t Engine::qpn_of(const wire::Rep& rep) const {
-  const Slot slot = by_comm_id_.find(rep.remote_comm_id, [](Slot) { return true; });
-  return slot != SlotTable::kNone && connections_[slot].is_xrc() ? rep.local_eecn : rep.local_qpn;
-}
-
 void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header, const wire::Rep& rep) {
   if (rep.local_comm_id == 0) {
     stray(&Counters::bad_message);
@@ -276,13 +271,13 @@ void Engine::on_rep(TimeNs now, const Path& path, const wire::MadHeader& header,
     stray(&Counters::rejected_unknown_rep);
     return reject_rep(path, header, rep, wire::RejReason::kInvalidCommId);
   }
-  const std::uint32_t qpn = qpn_of(rep);
-  const RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id),
-                            .qp = remote_hash(path, rep.local_ca_guid, qpn)};
+  RemoteHashes hashes{.id = remote_hash(path, rep.local_ca_guid, rep.local_comm_id)};
   const bool repeated = find_remote_id(hashes.id, path, rep.local_ca_guid, rep.local_comm_id) != Connection::kNone;
   const Slot slot = find_connection(path, rep.remote_comm_id, repeated ? rep.local_comm_id : 0);
   if (slot == Connection::kNone || !role_is(slot, Role::kActive)) return;
   learn_from_answer(now, slot, header, State::kReqSent, State::kMraReqReceived);
+  const std::uint32_t qpn = qpn_of(connections_[slot], rep);
+  hashes.qp = remote_hash(path, rep.local_ca_guid, qpn);
   Input input = Input::kRep;
   const State state = connections_[slot].state;
   const bool awaited = state == State::kReqSent || state == State::kMraReqReceived;

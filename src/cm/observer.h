@@ -11,8 +11,13 @@
 
 namespace ucm::cm {
 
-// Called in the middle of the engine's functions: it must not call the engine. A slot is the lower half of a handle,
-// and is taken again after the end of its connection.
+// The slot that a handle names: its lower half. It is taken again after the end of its connection.
+template <class Handle>
+constexpr std::uint32_t slot_in(Handle handle) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(handle));
+}
+
+// Called in the middle of the engine's functions: it must not call the engine.
 class Observer {
  public:
   virtual ~Observer() = default;

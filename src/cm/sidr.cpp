@@ -38,7 +38,7 @@ SidrId Engine::sidr_handle(Slot slot) const {
 }
 
 Engine::Slot Engine::slot_of(SidrId id) const {
-  const auto slot = static_cast<Slot>(static_cast<std::uint64_t>(id));
+  const Slot slot = slot_in(id);
   if (slot >= sidr_.exchanges.capacity() || sidr_handle(slot) != id) return SidrExchange::kNone;
   return sidr_.exchanges[slot].state == SidrState::kGone ? SidrExchange::kNone : slot;
 }

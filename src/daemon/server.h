@@ -56,6 +56,8 @@ struct ServerCounters {
   std::uint64_t packets_foreign_peer = 0;
 };
 
+class TraceObservation;
+
 class Server {
  public:
   // `loop` outlives the server and does not run after the server's end.
@@ -119,7 +121,7 @@ class Server {
   // Returns when it is to be called again.
   TimeNs serve_observer(TimeNs now, Session& session);
   bool observers_sleep() const;
-  bool is_trace(std::uint32_t session) const;
+  TraceObservation* trace_of(std::uint32_t session) const;  // nullptr: it does not trace
   void watch_trace();
   void send_sealed_copy(Session& session, const ipc::ControlRequest& request, const char* name, Bytes bytes);
 

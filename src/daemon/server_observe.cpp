@@ -63,8 +63,8 @@ void Server::observe(Session& session, const ipc::ControlRequest& request) {
   send_reply(session, reply, {});
 }
 
-bool Server::is_trace(std::uint32_t session) const {
-  return dynamic_cast<const TraceObservation*>(sessions_.at(session)->observation.get()) != nullptr;
+TraceObservation* Server::trace_of(std::uint32_t session) const {
+  return dynamic_cast<TraceObservation*>(sessions_.at(session)->observation.get());
 }
 
 void Server::watch_trace() {
@@ -72,7 +72,7 @@ void Server::watch_trace() {
   if (recorder == nullptr) return;
   std::vector<TraceObservation*> traces;
   for (const std::uint32_t id : observers_) {
-    if (is_trace(id)) traces.push_back(static_cast<TraceObservation*>(sessions_.at(id)->observation.get()));
+    if (TraceObservation* const trace = trace_of(id)) traces.push_back(trace);
   }
   if (traces.empty()) return recorder->set_tap(nullptr);
   recorder->set_tap([traces](const ipc::TraceRecord& record, const node::FlightRecorder::Message* message) {

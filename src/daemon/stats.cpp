@@ -4,19 +4,12 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "wire/mad.h"
+
 namespace ucm::daemon {
 namespace {
 
 using nlohmann::json;
-
-struct MessageName {
-  std::size_t attribute;
-  const char* name;
-};
-constexpr std::array kMessageNames{
-    MessageName{0x10, "REQ"},      MessageName{0x11, "MRA"},  MessageName{0x12, "REJ"},  MessageName{0x13, "REP"},
-    MessageName{0x14, "RTU"},      MessageName{0x15, "DREQ"}, MessageName{0x16, "DREP"}, MessageName{0x17, "SIDR_REQ"},
-    MessageName{0x18, "SIDR_REP"}, MessageName{0x19, "LAP"},  MessageName{0x1A, "APR"},  MessageName{0, "other"}};
 
 json histogram_json(const node::Histogram& histogram) {
   json buckets = json::array();
@@ -65,11 +58,13 @@ void add_histogram(std::string& out, const std::string& metric, const std::strin
 
 json recorder_stats(const node::FlightRecorder& recorder) {
   json messages = json::object();
-  for (const auto& [attribute, name] : kMessageNames) {
-    const node::MessageCounts& counts = recorder.messages()[attribute];
-    messages[name] = {{"sent", counts.sent},         {"repeated", counts.repeated},
-                      {"received", counts.received}, {"duplicate", counts.duplicates},
-                      {"refused", counts.refused},   {"dropped", counts.dropped}};
+  for (std::size_t i = 0; i < node::FlightRecorder::kMessages; ++i) {
+    const std::string name(wire::name(static_cast<wire::Attribute>(i)));
+    if (name.empty() && i != 0) continue;
+    const node::MessageCounts& counts = recorder.messages()[i];
+    messages[i != 0 ? name : "other"] = {{"sent", counts.sent},         {"repeated", counts.repeated},
+                                         {"received", counts.received}, {"duplicate", counts.duplicates},
+                                         {"refused", counts.refused},   {"dropped", counts.dropped}};
   }
   json states = json::object();
   json times = json::object();

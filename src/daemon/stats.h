@@ -1,4 +1,4 @@
-// What `ucm stats` shows and GET /metrics answers.
+// What `ucm stats` shows.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -64,7 +64,8 @@ nlohmann::json Server::stats() const {
   if (const node::FlightRecorder* const recorder = node_->recorder()) stats = recorder_stats(*recorder);
   // Together they are what a leak would show in.
   stats["held"]["qpns"] = qpns_.in_use();
-  stats["held"]["traces"] = std::ranges::count_if(observers_, [this](std::uint32_t id) { return is_trace(id); });
+  stats["held"]["traces"] =
+      std::ranges::count_if(observers_, [this](std::uint32_t id) { return trace_of(id) != nullptr; });
   for (const auto& [name, value] : node_->held()) stats["held"][name] = value;
   stats["counters"] = counters_status(counters_);
   for (const auto& [name, value] : node_->counters()) stats["counters"][name] = value;

@@ -32,11 +32,8 @@ class KernelLink final : public client::CmLink {
   bool poll_event(ipc::CmEvent& event) override;
   bool lost() const override { return false; }
 
-  // Readable while there is a token or the kernel has an event. A program may make it non-blocking.
-  int poll_fd() const { return poll_fd_.get(); }
-  // Waits until there is a token, and takes it. Returns 0 or an errno value: EINTR, EAGAIN when poll_fd() is
-  // non-blocking.
-  int take_token();
+  int poll_fd() const override { return poll_fd_.get(); }  // readable also when the kernel has an event
+  int take_token() override;
   // Moves an ID of another link here; events after the return come here.
   Result<void> adopt(std::uint32_t id, KernelLink& from);
 

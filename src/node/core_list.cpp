@@ -58,7 +58,7 @@ Node::Listing Core::listing_of(std::uint32_t slot, const cm::Connection& connect
 
 Node::Listing Core::listing_of(std::uint32_t slot, const cm::SidrExchange& exchange) const {
   const RdmaId* id = find(static_cast<std::uint32_t>(exchange.user));
-  if (id != nullptr && static_cast<std::uint32_t>(static_cast<std::uint64_t>(id->exchange)) != slot) id = nullptr;
+  if (id != nullptr && cm::slot_in(id->exchange) != slot) id = nullptr;
   Node::Listing listing = common_listing(id, exchange.path);
   listing.kind = Node::Listing::Kind::kDatagram;
   listing.active = exchange.active;

@@ -37,9 +37,6 @@ constexpr bool is_ignored(const TraceRecord& record) {
                                                : record.action == static_cast<std::uint8_t>(cm::Action::kIgnore);
 }
 
-std::uint32_t slot_of(cm::ConnectionId id) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id)); }
-std::uint32_t slot_of(cm::SidrId id) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id)); }
-
 std::uint8_t attribute_of(Bytes mad) {
   if (mad.size() != wire::kMadSize) return 0;
   const std::uint16_t attribute = load_be16(&mad[wire::MadHeader::kAttributeOffset]);
@@ -77,6 +74,17 @@ TraceRecord record_of(const cm::SidrExchange& e) {
           .remote_comm_id = e.active ? 0 : e.request_id,
           .peer = e.path.remote.bytes,
           .flags = static_cast<std::uint8_t>(ipc::kTraceSidr | (e.active ? ipc::kTraceActive : 0))};
+}
+
+// Of a connection or an exchange.
+template <class Subject, class Input, class Transition>
+TraceRecord record_of_step(const Subject& subject, Input input, const Transition& to) {
+  TraceRecord record = record_of(subject);
+  record.input = static_cast<std::uint8_t>(input);
+  record.action = static_cast<std::uint8_t>(to.action);
+  record.from = static_cast<std::uint8_t>(subject.state);
+  record.to = static_cast<std::uint8_t>(to.next);
+  return record;
 }
 
 }  // namespace
@@ -121,8 +129,8 @@ TraceRecord& FlightRecorder::next(std::uint64_t& last, const TraceRecord& record
 // What the core tells.
 
 std::uint64_t& FlightRecorder::last_of(RdmaId& id) {
-  if (id.connection != cm::ConnectionId{}) return connections_[slot_of(id.connection)].last;
-  if (id.exchange != cm::SidrId{}) return exchanges_[slot_of(id.exchange)].last;
+  if (id.connection != cm::ConnectionId{}) return connections_[cm::slot_in(id.connection)].last;
+  if (id.exchange != cm::SidrId{}) return exchanges_[cm::slot_in(id.exchange)].last;
   return id.last_record;
 }
 
@@ -141,7 +149,7 @@ void FlightRecorder::end_call(RdmaId* id, ipc::CmCall call, std::int32_t error) 
 }
 
 void FlightRecorder::adopt(const RdmaId& id) {
-  Track& track = id.is_datagram() ? exchanges_[slot_of(id.exchange)] : connections_[slot_of(id.connection)];
+  Track& track = id.is_datagram() ? exchanges_[cm::slot_in(id.exchange)] : connections_[cm::slot_in(id.connection)];
   track.id = id.id;
   track.user = id.user;
 }
@@ -277,11 +285,7 @@ void FlightRecorder::step(Track& track, const TraceRecord& record, bool message)
 void FlightRecorder::on_step(std::uint32_t slot, const cm::Connection& connection, cm::Input input,
                              const cm::Transition& to) {
   Track& track = connections_[slot];
-  TraceRecord record = record_of(connection);
-  record.input = static_cast<std::uint8_t>(input);
-  record.action = static_cast<std::uint8_t>(to.action);
-  record.from = static_cast<std::uint8_t>(connection.state);
-  record.to = static_cast<std::uint8_t>(to.next);
+  const TraceRecord record = record_of_step(connection, input, to);
   if (to.next != connection.state) {
     --in_state_[record.from];
     ++in_state_[record.to];
@@ -295,11 +299,7 @@ void FlightRecorder::on_step(std::uint32_t slot, const cm::Connection& connectio
 void FlightRecorder::on_step(std::uint32_t slot, const cm::SidrExchange& exchange, cm::SidrInput input,
                              const cm::SidrTransition& to) {
   Track& track = exchanges_[slot];
-  TraceRecord record = record_of(exchange);
-  record.input = static_cast<std::uint8_t>(input);
-  record.action = static_cast<std::uint8_t>(to.action);
-  record.from = static_cast<std::uint8_t>(exchange.state);
-  record.to = static_cast<std::uint8_t>(to.next);
+  const TraceRecord record = record_of_step(exchange, input, to);
   if (to.next != exchange.state) track.entered = now_;
   step(track, record, is_message(input));
 }

@@ -46,14 +46,8 @@ void Event::set_connection(const ipc::CmConnParam& connection) {
   conn.qp_num = connection.qp_num;
 }
 
-EventChannel::EventChannel(std::unique_ptr<client::CmLink> link)
-    : rdma_event_channel{link->event_fd()}, link_(std::move(link)), generation_(fork_generation()) {}
-
-EventChannel::EventChannel(std::unique_ptr<kernel::KernelLink> link)
-    : rdma_event_channel{link->poll_fd()},
-      link_(std::move(link)),
-      kernel_(static_cast<kernel::KernelLink*>(link_.get())),
-      generation_(fork_generation()) {}
+EventChannel::EventChannel(std::unique_ptr<client::CmLink> link, kernel::KernelLink* kernel)
+    : rdma_event_channel{link->poll_fd()}, link_(std::move(link)), kernel_(kernel), generation_(fork_generation()) {}
 
 EventChannel::~EventChannel() {
   // The rings and sockets of an inherited link are the parent's: closing them here would end its connections.
@@ -67,13 +61,14 @@ Result<std::shared_ptr<EventChannel>> EventChannel::open() {
   if (backend() == Backend::kKernel) {
     auto link = kernel::KernelLink::open();
     if (!link) return tl::unexpected(link.error());
-    channel.reset(new EventChannel(std::move(*link)));
+    kernel::KernelLink* const kernel = link->get();
+    channel.reset(new EventChannel(std::move(*link), kernel));
   } else {
     auto session = process_session();
     if (!session) return tl::unexpected(session.error());
     auto link = (*session)->open_cm_link();
     if (!link) return tl::unexpected(link.error());
-    channel.reset(new EventChannel(std::move(*link)));
+    channel.reset(new EventChannel(std::move(*link), nullptr));
   }
   channel->self_ = channel;
   return channel;
@@ -168,14 +163,8 @@ Result<Event*> EventChannel::next_event() {
 }
 
 Result<void> EventChannel::wait_for_token() {
-  if (kernel_ != nullptr) {
-    const int error = kernel_->take_token();
-    return error == 0 ? Result<void>{} : fail(error, "no event");
-  }
-  std::uint64_t token = 0;
-  if (read(fd, &token, sizeof(token)) == sizeof(token)) return {};
-  const int error = errno;
-  return fail(error == 0 ? EIO : error, "no event");
+  const int error = link_->take_token();
+  return error == 0 ? Result<void>{} : fail(error, "no event");
 }
 
 void EventChannel::put_tokens(std::uint64_t count) {

@@ -91,8 +91,8 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
     std::shared_ptr<Id> target;
   };
 
-  explicit EventChannel(std::unique_ptr<client::CmLink> link);
-  explicit EventChannel(std::unique_ptr<kernel::KernelLink> link);
+  // `kernel` is the link itself when it leads there.
+  EventChannel(std::unique_ptr<client::CmLink> link, kernel::KernelLink* kernel);
 
   // Events of the ID come here from now on.
   Result<void> take_over(std::uint32_t handle, EventChannel& from);
@@ -112,7 +112,7 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
 
   std::shared_ptr<EventChannel> self_;
   std::unique_ptr<client::CmLink> link_;
-  kernel::KernelLink* const kernel_ = nullptr;
+  kernel::KernelLink* const kernel_;
   const unsigned generation_;
 
   std::mutex mutex_;

@@ -4,6 +4,36 @@
 
 namespace ucm::wire {
 
+std::string_view name(Attribute attribute) {
+  switch (attribute) {
+    case Attribute::kReq:
+      return "REQ";
+    case Attribute::kMra:
+      return "MRA";
+    case Attribute::kRej:
+      return "REJ";
+    case Attribute::kRep:
+      return "REP";
+    case Attribute::kRtu:
+      return "RTU";
+    case Attribute::kDreq:
+      return "DREQ";
+    case Attribute::kDrep:
+      return "DREP";
+    case Attribute::kSidrReq:
+      return "SIDR_REQ";
+    case Attribute::kSidrRep:
+      return "SIDR_REP";
+    case Attribute::kLap:
+      return "LAP";
+    case Attribute::kApr:
+      return "APR";
+    case Attribute::kClassPortInfo:
+      break;
+  }
+  return "";
+}
+
 static_assert(MadHeader::kSize + kMadPayloadSize == kMadSize);
 
 constexpr void layout(auto& f, Is<MadHeader> auto& m) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "base/bytes.h"
 
@@ -35,6 +36,8 @@ enum class Attribute : std::uint16_t {
   kLap = 0x0019,
   kApr = 0x001A,
 };
+// The specification's name of a CM message, as "REQ"; empty for anything else.
+std::string_view name(Attribute attribute);
 
 struct MadHeader {
   static constexpr std::size_t kSize = 24;

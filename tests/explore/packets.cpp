@@ -10,24 +10,8 @@ namespace ucm::explore {
 namespace {
 
 std::string message_name(wire::Attribute attribute) {
-  switch (attribute) {
-    case wire::Attribute::kReq:
-      return "REQ";
-    case wire::Attribute::kMra:
-      return "MRA";
-    case wire::Attribute::kRej:
-      return "REJ";
-    case wire::Attribute::kRep:
-      return "REP";
-    case wire::Attribute::kRtu:
-      return "RTU";
-    case wire::Attribute::kDreq:
-      return "DREQ";
-    case wire::Attribute::kDrep:
-      return "DREP";
-    default:
-      return "message " + std::to_string(static_cast<int>(attribute));
-  }
+  const std::string name(wire::name(attribute));
+  return name.empty() ? "message " + std::to_string(static_cast<int>(attribute)) : name;
 }
 
 }  // namespace

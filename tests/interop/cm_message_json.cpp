@@ -195,10 +195,8 @@ void with_message(const std::string& name, const auto& use) {
 }
 
 std::string message_name(Attribute attribute) {
-  static const std::array<std::string, 11> kNames = {"REQ",  "MRA",      "REJ",      "REP", "RTU", "DREQ",
-                                                     "DREP", "SIDR_REQ", "SIDR_REP", "LAP", "APR"};
-  const auto index = static_cast<unsigned>(attribute) - static_cast<unsigned>(Attribute::kReq);
-  return index < kNames.size() ? kNames[index] : "attribute " + std::to_string(static_cast<unsigned>(attribute));
+  const std::string known(name(attribute));
+  return known.empty() ? "attribute " + std::to_string(static_cast<unsigned>(attribute)) : known;
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 #include "unit/kernel/fake_kernel.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -49,6 +50,16 @@ class FakeDescriptor : public kernel::Descriptor {
   std::size_t file_ = 0;
   int fd_ = -1;
 };
+
+sockaddr_in6 stored_address(const char* address, std::uint16_t port) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  inet_pton(AF_INET, address, &in.sin_addr);
+  sockaddr_in6 out{};
+  std::memcpy(&out, &in, sizeof in);
+  return out;
+}
 
 FakeKernel& FakeKernel::instance() { return *current; }
 void FakeKernel::reset() { current = std::make_shared<FakeKernel>(); }

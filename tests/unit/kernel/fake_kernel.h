@@ -16,6 +16,9 @@
 
 namespace ucm::test {
 
+// An IPv4 address as the kernel's structures keep it.
+sockaddr_in6 stored_address(const char* address, std::uint16_t port);
+
 class FakeKernel {
  public:
   static FakeKernel& instance();

@@ -20,18 +20,8 @@ using ipc::CmCall;
 using ipc::CmEventType;
 using kernel::KernelLink;
 
-sockaddr_in6 stored(const char* address, std::uint16_t port) {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(port);
-  inet_pton(AF_INET, address, &in.sin_addr);
-  sockaddr_in6 out{};
-  std::memcpy(&out, &in, sizeof in);
-  return out;
-}
-
 ipc::SocketAddress address(const char* text, std::uint16_t port) {
-  const sockaddr_in6 in = stored(text, port);
+  const sockaddr_in6 in = stored_address(text, port);
   return *ipc::from_sockaddr(reinterpret_cast<const sockaddr&>(in));
 }
 
@@ -42,8 +32,8 @@ class KernelLinkTest : public ::testing::Test {
     kernel().route.node_guid = 0x0807060504030201;
     kernel().route.ibdev_index = 3;
     kernel().route.port_num = 2;
-    kernel().route.src_addr = stored("10.0.0.1", 40000);
-    kernel().route.dst_addr = stored("10.0.0.2", 7174);
+    kernel().route.src_addr = stored_address("10.0.0.1", 40000);
+    kernel().route.dst_addr = stored_address("10.0.0.2", 7174);
     link_ = open();
   }
 
@@ -163,7 +153,7 @@ TEST_F(KernelLinkTest, BoundAddressAndDeviceAreTold) {
   const ipc::CmReply reply = call(CmCall::kBindAddr, id, bind);
   const auto body = kernel().last_body<rdma_ucm_bind>(RDMA_USER_CM_CMD_BIND);
   EXPECT_EQ(body.addr_size, sizeof(sockaddr_in));
-  const sockaddr_in6 wanted = stored("10.0.0.1", 7174);
+  const sockaddr_in6 wanted = stored_address("10.0.0.1", 7174);
   EXPECT_EQ(std::memcmp(&body.addr, &wanted, sizeof(sockaddr_in)), 0);
   EXPECT_EQ(reply.local.port, 40000);  // what the kernel says, whatever was asked for
   EXPECT_EQ(reply.device.index, 3u);

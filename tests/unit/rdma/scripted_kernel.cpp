@@ -12,16 +12,6 @@ namespace {
 
 FakeKernel& kernel() { return FakeKernel::instance(); }
 
-sockaddr_in6 stored(const char* address, std::uint16_t port) {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(port);
-  inet_pton(AF_INET, address, &in.sin_addr);
-  sockaddr_in6 out{};
-  std::memcpy(&out, &in, sizeof in);
-  return out;
-}
-
 ib_uverbs_ah_attr peer() {
   ib_uverbs_ah_attr handle{};
   handle.grh.dgid[15] = 2;
@@ -41,8 +31,8 @@ void ScriptedKernel::reset() {
   route.ibdev_index = 1;
   route.port_num = 2;
   route.num_paths = 1;
-  route.src_addr = stored("10.0.0.1", 40000);
-  route.dst_addr = stored("10.0.0.2", 7174);
+  route.src_addr = stored_address("10.0.0.1", 40000);
+  route.dst_addr = stored_address("10.0.0.2", 7174);
   route.ib_route[0].sgid[15] = 1;
   route.ib_route[0].dgid[15] = 2;
   route.ib_route[0].dlid = htons(0x12);
