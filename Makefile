@@ -78,6 +78,7 @@ fuzz: ## Search for inputs that fail, for SECONDS=600, with every fuzz target
 .PHONY: bench
 bench: ## Measure: codecs and engines by themselves, connections through the whole
 	@scripts/setup.sh build bench
+	@scripts/setup.sh interop || echo "the Linux kernel will not be measured"
 	@$(call build,release,ucm ucmd ucm-bench rdmacm ibverbs)
 	@bench/run.py
 

@@ -87,6 +87,12 @@ def beside_others(space: lab.Lab) -> None:
     print(f"The same as a page with plots: {page}")
 
 
+def beside_linux(build: pathlib.Path) -> None:
+    """cmtime on the Linux kernel's rdma_cm and on UCM, where the virtual machine can be had."""
+    print("cmtime beside the Linux kernel, in a virtual machine: some minutes", flush=True)
+    subprocess.run([ROOT / "bench/beside_linux.py", "--build", build], check=False)
+
+
 def main() -> int:
     build = ROOT / "build"
     pure_parts(build)
@@ -98,6 +104,7 @@ def main() -> int:
     except lab.Skipped as reason:
         print(f"the whole was not measured: {reason}")
         return 1
+    beside_linux(build)
     return 0
 
 

@@ -5,7 +5,7 @@ import re
 import signal
 
 from catalogue import Missing, Row
-from lab import PATHS, VETH_B_ADDRESS, Failure, Lab, Path
+from lab import PATHS, VETH_B_ADDRESS, Failure, Lab, Path, Program
 
 RPING_PORT = 7174
 CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
@@ -88,16 +88,22 @@ def mckey(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: fl
                 raise Failure(f"{program.title}: did not print '{line}'")
 
 
-def cmtime(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest) -> str:
-    """Returns the client's step table. Debian's cmtime server never exits by itself."""
-    server, client = pair(lab, path, ["cmtime", "-b", path.bind_address, *options],
-                          ["cmtime", "-s", path.address, *options], CMATOSE_PORT, user, **rest)
+def cmtime_table(client: Program, timeout_s: float = RUN_S) -> str:
+    """The step table of a cmtime client that is through with all its connections."""
     table = client.succeed(timeout_s)
     for step in CMTIME_STEPS:
         if not re.search(rf"^{step}\s*:(\s*\d+\.\d\d){{4}}", table, re.MULTILINE):
             raise Failure(f"cmtime printed no times for '{step}'")
     if "error" in table:
         raise Failure("cmtime printed errors")
+    return table
+
+
+def cmtime(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest) -> str:
+    """Returns the client's step table. Debian's cmtime server never exits by itself."""
+    server, client = pair(lab, path, ["cmtime", "-b", path.bind_address, *options],
+                          ["cmtime", "-s", path.address, *options], CMATOSE_PORT, user, **rest)
+    table = cmtime_table(client, timeout_s)
     if not server.running():
         raise Failure("the cmtime server ended")
     server.end()

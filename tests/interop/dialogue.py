@@ -355,19 +355,20 @@ class Dialogue:
             return ids | identity | {"responder_resources": 2, "initiator_depth": 4, "target_ack_delay": 15, "rnr_retry_count": 4}
         return ids | ({"remote_qpn": self.their_qpn} if kind == "DREQ" else {})
 
-    def receive(self, patience_s: float = PATIENCE_S, repeated: bool = False) -> dict:
-        """The next message, which must come; repetitions only if asked for."""
+    def receive(self, patience_s: float = PATIENCE_S) -> dict:
+        """The next message, which must come; no repetition."""
         while True:
             try:
                 message = self.inbox.get(timeout=patience_s)
             except queue.Empty:
                 self._observe("no message", {})
                 raise Ended from None
-            if self._is_new(message) or repeated:
+            if self._is_new(message):
                 return self._take(message)
 
     def settle(self, repeated: bool = False) -> list[dict]:
-        """Everything that was sent until now has been dealt with when a DREQ for nobody is answered. Returns what came."""
+        """Everything that was sent until now has been dealt with when a DREQ for nobody is answered. Returns what came, with
+        repetitions of what wants an answer only if asked for."""
         barrier = self.new_id()
         self.device.probe.send({"message": "DREQ", "source": self.peer, "destination": self.address,
                                 "fields": {"local_comm_id": barrier, "remote_comm_id": barrier}})
@@ -379,7 +380,7 @@ class Dialogue:
                 raise Failure(f"{self.name}: {self.device.name} does not answer a DREQ for nobody") from None
             if message.get("fields", {}).get("remote_comm_id") == barrier:
                 break
-            if self._is_new(message) or repeated:
+            if self._is_new(message) or repeated and message["message"] in REPEATED:
                 came.append(self._take(message))
         if not came:
             self._observe("no message", {})
