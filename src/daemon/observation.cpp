@@ -100,7 +100,7 @@ Observation::Next ListObservation::next(Piece& piece) {
 
 // The newest record of an ID may be older than those that its connection goes on to make without it.
 ShowObservation::ShowObservation(const node::FlightRecorder& recorder, Viewer viewer, std::uint32_t id_or_comm_id)
-    : recorder_(recorder) {
+    : recorder_(recorder), viewer_(viewer) {
   const auto find = [&](auto member) {
     return recorder.find([&](const ipc::TraceRecord& r) { return r.*member == id_or_comm_id && viewer.sees(r.user); });
   };
@@ -125,7 +125,9 @@ Observation::Next ShowObservation::next(Piece& piece) {
       next_.reset();
       break;
     }
-    append(piece, ipc::bytes_of(recorder_.record(*next_)));
+    // Before a request has found its program it is nobody's. One who was in this place before may have left a record.
+    const ipc::TraceRecord& record = recorder_.record(*next_);
+    if (record.user == ipc::kTraceNoUser || viewer_.sees(record.user)) append(piece, ipc::bytes_of(record));
     next_ = recorder_.previous(*next_);
   }
   return Next::kPiece;

@@ -61,6 +61,7 @@ class ShowObservation final : public Observation {
 
  private:
   const node::FlightRecorder& recorder_;
+  const Viewer viewer_;
   std::optional<std::uint64_t> next_;  // the number of the next record
 };
 

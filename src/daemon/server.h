@@ -57,6 +57,7 @@ struct ServerCounters {
 };
 
 class TraceObservation;
+struct Viewer;
 
 class Server {
  public:
@@ -78,8 +79,8 @@ class Server {
   // Ends every session (connections are disconnected), lets the node send what that takes, and stops the loop.
   void shut_down();
 
-  // JSON text for `ucm status`.
-  std::string status_json() const;
+  // JSON text for `ucm status`: what the viewer may see of programs, and the counters of the whole node.
+  std::string status_json(const Viewer& viewer) const;
   // For prometheus_text() and `ucm stats`.
   nlohmann::json stats() const;
   const ServerCounters& counters() const { return counters_; }
@@ -95,6 +96,8 @@ class Server {
   void doom(Session& session, std::string_view why);
   void end_session(std::uint32_t id);
   void end_doomed();
+
+  static Viewer viewer_of(const Session& session);
 
   void on_control(std::uint32_t session_id, std::uint32_t epoll_events);
   void on_request(Session& session, Bytes message);

@@ -273,12 +273,12 @@ void Server::watch_devices(Session& session, const ControlRequest& request) {
 }
 
 void Server::status(Session& session, const ControlRequest& request) {
-  const std::string text = status_json();
+  const std::string text = status_json(viewer_of(session));
   send_sealed_copy(session, request, "ucm-status", {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
 void Server::stop(Session& session, const ControlRequest& request) {
-  if (session.peer.uid != 0 && session.peer.uid != geteuid()) {
+  if (!viewer_of(session).sees_all) {
     return send_failure(session, request, EPERM,
                         "only root and user " + std::to_string(geteuid()) + " may stop this ucmd");
   }

@@ -20,9 +20,13 @@ constexpr TimeNs kRetryNs = 2 * kNanosecondsPerMillisecond;
 
 }  // namespace
 
+Viewer Server::viewer_of(const Session& session) {
+  return {.user = session.peer.uid, .sees_all = session.peer.uid == 0 || session.peer.uid == geteuid()};
+}
+
 void Server::observe(Session& session, const ipc::ControlRequest& request) {
   if (session.observation) return send_failure(session, request, EBUSY, "one question at a time");
-  const Viewer viewer{.user = session.peer.uid, .sees_all = session.peer.uid == 0 || session.peer.uid == geteuid()};
+  const Viewer viewer = viewer_of(session);
   node::FlightRecorder* const recorder = node_->recorder();
   const auto subject = static_cast<ipc::Subject>(request.subject);
   if (recorder == nullptr && (subject == ipc::Subject::kShow || subject == ipc::Subject::kTrace)) {

@@ -72,7 +72,11 @@ nlohmann::json Server::stats() const {
   return stats;
 }
 
-std::string Server::status_json() const {
+std::string Server::status_json(const Viewer& viewer) const {
+  const auto visible = [&](node::SessionId id) {
+    const auto session = sessions_.find(id);
+    return session == sessions_.end() ? viewer.sees_all : viewer.sees(session->second->peer.uid);
+  };
   json status;
   status["daemon"] = {{"version", UCM_VERSION},
                       {"pid", getpid()},
@@ -85,7 +89,7 @@ std::string Server::status_json() const {
 
   status["sessions"] = json::array();
   for (const auto& [id, session] : sessions_) {
-    if (session->role != ipc::Role::kProgram || session->doomed) continue;
+    if (session->role != ipc::Role::kProgram || session->doomed || !visible(id)) continue;
     status["sessions"].push_back({{"id", id},
                                   {"pid", session->peer.pid},
                                   {"uid", session->peer.uid},
@@ -95,6 +99,7 @@ std::string Server::status_json() const {
   }
   status["listeners"] = json::array();
   for (const auto& listener : node_->listeners()) {
+    if (!visible(listener.session)) continue;
     status["listeners"].push_back({{"session", listener.session},
                                    {"local", text_of(listener.local)},
                                    {"port_space", listener.port_space},
@@ -103,6 +108,7 @@ std::string Server::status_json() const {
   }
   status["connections"] = json::array();
   for (const auto& connection : node_->connections()) {
+    if (!visible(connection.session)) continue;
     status["connections"].push_back({{"session", connection.session},
                                      {"local", text_of(connection.local)},
                                      {"remote", text_of(connection.remote)},

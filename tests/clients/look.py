@@ -6,7 +6,7 @@ import signal
 import subprocess
 from xml.etree import ElementTree
 
-from lab import Failure, Lab, wait_until
+from lab import ORDINARY_UID, Failure, Lab, wait_until
 from life import endless_rping
 from programs import RPING_PORT, rping
 
@@ -126,23 +126,66 @@ def observers(lab: Lab, space) -> int:
 
 
 def privacy(lab: Lab):
-    """An ordinary user sees only what is that user's."""
+    """An ordinary user sees what is that user's and nothing of root's, and cannot stop root's daemon; root sees all."""
     path = lab.path("loopback4")
-    server = lab.ucm_run(path.server, "rping", "-s", "-a", path.bind_address)  # root's
-    lab.wait_listening(path.server, RPING_PORT)
-    own = lab.ucm_run(path.server, "rping", "-s", "-p", "7999", "-a", path.bind_address, user="user")
-    lab.wait_listening(path.server, 7999)
-    seen = {entry["local"] for entry in entries(lab, path.server, user="user")}
-    if seen != {f"{path.bind_address}:7999"}:
-        raise Failure(f"an ordinary user sees {seen}")
-    if len(entries(lab, path.server)) != 2:
-        raise Failure("root does not see all")
-    roots = next(entry["id"] for entry in entries(lab, path.server) if entry["uid"] == 0)
-    forbidden = lab.ucm(path.server, "show", str(roots), user="user")
-    if forbidden.wait() == 0:
-        raise Failure("an ordinary user reads root's story")
-    for program in (server, own):
+    space = path.server
+    server = lab.ucm_run(space, "rping", "-s", "-a", path.bind_address)  # root's, as the daemon that it starts
+    lab.wait_listening(space, RPING_PORT)
+    own_server = lab.ucm_run(space, "rping", "-s", "-p", "7999", "-a", path.bind_address, user="user")
+    lab.wait_listening(space, 7999)
+    file = lab.directory / "user.pcapng"
+    trace = lab.ucm(space, "trace", user="user")
+    capture = lab.ucm(space, "capture", "-w", str(file), user="user")
+    wait_until(lambda: observers(lab, space) == 2, "two observers")
+    client = lab.ucm_run(space, "rping", "-c", "-C", "100000000", "-a", path.address)
+    own_client = lab.ucm_run(space, "rping", "-c", "-C", "100000000", "-p", "7999", "-a", path.address, user="user")
+    wait_until(lambda: len(entries(lab, space, "--state", "established")) == 4, "four ends of connections")
+
+    everything = entries(lab, space)
+    by_user = {uid: [entry for entry in everything if entry["uid"] == uid] for uid in (0, ORDINARY_UID)}
+    if [len(found) for found in by_user.values()] != [3, 3]:
+        raise Failure(f"root does not see all: {everything}")
+    if {entry["id"] for entry in entries(lab, space, user="user")} != {entry["id"] for entry in by_user[ORDINARY_UID]}:
+        raise Failure(f"an ordinary user sees {entries(lab, space, user='user')}")
+    ends = {uid: [entry for entry in found if entry["kind"] == "connection"] for uid, found in by_user.items()}
+
+    status = json.loads(lab.ucm(space, "status", "--json", user="user").succeed())
+    if {session["pid"] for session in status["sessions"]} != {entry["pid"] for entry in by_user[ORDINARY_UID]}:
+        raise Failure(f"programs in an ordinary user's status: {status['sessions']}")
+    if [one["local"] for one in status["listeners"]] != [f"{path.bind_address}:7999"]:
+        raise Failure(f"listeners in an ordinary user's status: {status['listeners']}")
+    if {one["qpn"] for one in status["connections"]} != {entry["qpn"] for entry in ends[ORDINARY_UID]}:
+        raise Failure(f"connections in an ordinary user's status: {status['connections']}")
+    contains(lab.status(space), f":{RPING_PORT}", ":7999")
+
+    for command in ("show", "diagram"):
+        lab.ucm(space, command, str(ends[ORDINARY_UID][0]["id"]), user="user").succeed()
+        for entry in ends[0]:
+            for name in (str(entry["id"]), f"0x{entry['local_comm_id']:08x}"):
+                forbidden = lab.ucm(space, command, name, user="user")
+                if forbidden.wait() == 0:
+                    raise Failure(f"an ordinary user reads root's story by `ucm {command} {name}`")
+
+    def comm_ids(uid: int) -> list[str]:
+        return [f"{entry['local_comm_id']:08x}" for entry in ends[uid]]
+
+    for comm_id in comm_ids(ORDINARY_UID):
+        trace.expect(comm_id)
+        wait_until(lambda: comm_id in " ".join(packet[3] for packet in captured(file)), f"{comm_id} in the capture")
+    watched = trace.output() + " ".join(packet[3] for packet in captured(file))
+    if any(comm_id in watched for comm_id in comm_ids(0)):
+        raise Failure("an ordinary user's trace or capture tells of root's connections")
+
+    stop = lab.ucm(space, "stop", user="user")
+    if stop.wait() == 0:
+        raise Failure("an ordinary user stopped root's daemon")
+    stop.expect("only root and user 0 may stop this ucmd")
+    for program in (server, client, own_server, own_client):
+        if not program.running():
+            raise Failure(f"{program.title} ended")
         program.signal(signal.SIGKILL)
+    for program in (trace, capture):
+        program.end()
 
 
 CASES = {case.__name__: case for case in (list_and_show, statistics, trace_and_capture, privacy)}

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/observation.h"
 #include "daemon/server.h"
 #include "ipc/control_socket.h"
 #include "net/event_loop.h"
@@ -124,9 +125,9 @@ class ServerThread {
     run([&] { result = server_->counters(); });
     return result;
   }
-  std::string status() {
+  std::string status(Viewer viewer = {.sees_all = true}) {
     std::string result;
-    run([&] { result = server_->status_json(); });
+    run([&] { result = server_->status_json(viewer); });
     return result;
   }
 

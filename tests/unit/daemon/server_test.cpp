@@ -267,6 +267,7 @@ TEST(Server, StatusIsJsonThatNamesItsPrograms) {
   EXPECT_EQ(status["devices"][0]["name"], "ucm_lo");
   EXPECT_EQ(status["held"]["connections"], 3);
   EXPECT_EQ(status["counters"]["node_received"], 7);
+  EXPECT_TRUE(nlohmann::json::parse(server.status({.user = getuid() + 1}))["sessions"].empty());
 }
 
 TEST(Server, StopRequestEndsEverySessionAndTheLoop) {
