@@ -28,8 +28,10 @@
 //   silence A MS                   no event of A's channel in so many milliseconds
 //   migrate A B                    A's events go to B's channel from now on
 //   every ADDRESS CALL             the call in every state that an ID can be in: every_state.h
+//   user UID                       the process is this user's from now on
 //   say TEXT, sleep MS, repeat N   (repeat: the commands after it, so many times)
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -376,6 +378,10 @@ std::string Calls::run(const Words& words) {
     return in_every_state(name, words.at(1));
   }
   if (call == "say") return words.at(1);
+  if (call == "user") {
+    const auto user = static_cast<uid_t>(number(words.at(1)));
+    return result_text(setresuid(user, user, user));
+  }
   if (call == "sleep") {
     std::this_thread::sleep_for(std::chrono::milliseconds(number(words.at(1))));
     return "";

@@ -11,7 +11,7 @@ packages="busybox-static dash libc6 libgcc-s1 libstdc++6
   rdmacm-utils ibverbs-utils ibverbs-providers perftest
   librdmacm1 libibverbs1 libibumad3 libnl-3-200 libnl-route-3-200 libpci3 zlib1g libudev1 libkmod2 liblzma5 libzstd1
   iproute2 libbpf1 libbsd0 libmd0 libcap2 libelf1 libmnl0 libselinux1 libpcre2-8-0 libtirpc3 libgssapi-krb5-2
-  libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libxtables12 libdb5.3 libfmt9"
+  libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libxtables12 libdb5.3 libfmt9 util-linux libcap-ng0"
 modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p
   rdma_rxe rdma_ucm ib_umad ib_uverbs rdma_cm crc32_generic crc32c_generic libcrc32c
   ifb veth sch_netem sch_ingress act_mirred cls_matchall"
