@@ -64,7 +64,7 @@ def removed(lab: InteropLab):
     def tell(*prefix: str) -> str:
         with lab.ucm_in_guest(*prefix) if prefix else contextlib.nullcontext():
             program = lab.calls(lab.guest, *LISTENER, *connection("a", 7200), "id d", "bind d 10.77.0.2 7201", "say connected",
-                                "event a", "event d", "event l", "event l", "disconnect a", "destroy a", "destroy ab", "destroy l", "destroy d")
+                                "event a", "event d", "event l", "event l", "destroy a", "destroy ab", "destroy l", "destroy d")
             program.expect("say connected")
             remover = lab.guest.start("rdma link delete rxe0")  # it returns when nobody has the device any more
             told = program.succeed()
