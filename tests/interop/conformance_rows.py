@@ -1108,12 +1108,12 @@ def rtu_after_mra(t: Dialogue):
 
 @row(PASSIVE, "MRA gives the peer more time than the REPs' timeout")
 def rep_mra(t: Dialogue):
-    t.requested(local_cm_response_timeout=17, max_cm_retries=3)
+    t.requested(local_cm_response_timeout=18, max_cm_retries=3)
     t.calls("qp b", "accept b")
     t.receive()
     t.send("MRA", message=1, service_timeout=22)
     t.settle()
-    t.pause(4)
+    t.pause(6)
     t.send("RTU")
     t.call("event l")
 
