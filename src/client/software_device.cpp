@@ -259,9 +259,10 @@ bool SoftwareDevice::take_turn() {
     fail_all(now);
     return true;
   }
+  // First what has come: no deadline may pass for want of an answer that only this thread's lateness kept waiting.
+  const bool taken = take_packets(now);
   const bool due = engine_.next_deadline() <= now;
   if (due) engine_.on_deadline(now);
-  const bool taken = take_packets(now);
   if (!due && !taken && !unsent_) return false;
   settle(now);
   return true;

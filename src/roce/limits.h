@@ -21,6 +21,12 @@ inline constexpr std::uint32_t kWindowPacketsMin = 4;
 // asks every 64 packets; a window may be smaller than that.)
 inline constexpr std::uint32_t kAckEveryPackets = 8;
 
+// What all retries of a QP last at least, as far as the specification lets: on a busy host a process that could answer,
+// or the node that would pass it on, waits for a processor for hundreds of milliseconds.
+inline constexpr TimeNs kRetriesMin = 2 * kNanosecondsPerSecond;
+// IBTA 9.7.6.1.3: a timeout is noticed between once and four times the interval that is set.
+inline constexpr TimeNs kRetryIntervalsMax = 4;
+
 // The probe timer resends what is unacknowledged long before the QP's own `timeout` would, and costs no retry.
 // Its floor is above the time a busy host takes to schedule the receiving thread.
 inline constexpr TimeNs kProbeDelayMin = 5 * kNanosecondsPerMillisecond;
@@ -34,6 +40,9 @@ inline constexpr std::uint32_t kProbesMax = 16;
 inline constexpr std::size_t kResponsesSpare = 8;
 // Acknowledgements still owed by destroyed QPs; more are dropped, and the peers' retries then decide.
 inline constexpr std::size_t kFarewellsMax = 1024;
+// How often a destroyed QP's last acknowledgement is said again: where 1 % gets lost, once in a million all of them
+// are.
+inline constexpr std::size_t kFarewellRepeats = 2;
 
 inline constexpr std::uint32_t kObjectsMax = 1u << 20;  // of each kind; the slot part of an id
 // Linux: where a gather element is kept, as many bytes of inline data may be. rdma_xclient sends 16 and asks for none.

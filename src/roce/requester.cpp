@@ -457,7 +457,10 @@ void Requester::fail_oldest(CompletionStatus status) {
   qp_.enter_error();
 }
 
-TimeNs Requester::retry_interval() const { return kTimeoutUnit << qp_.attributes().timeout; }
+TimeNs Requester::retry_interval() const {
+  const TimeNs interval = kTimeoutUnit << qp_.attributes().timeout;
+  return std::clamp(kRetriesMin / (qp_.attributes().retry_count + 1), interval, kRetryIntervalsMax * interval);
+}
 
 void Requester::restart_timers(TimeNs now) {
   stop_timers();

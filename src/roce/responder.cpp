@@ -481,6 +481,14 @@ void Responder::say_farewell() {
                           .acknowledgement = responses_.front().acknowledgement});
     responses_.pop_front();
   }
+  // Nobody can ask for what got lost, and the peer's last request would fail although it was executed.
+  const bool executed = qp_.reliable() && responses_.empty() && expected_psn_ != qp_.attributes().rq_psn;
+  for (std::size_t i = 0; executed && i < kFarewellRepeats && core_.farewells.size() < kFarewellsMax; ++i) {
+    core_.farewells.push({.address = qp_.attributes().address,
+                          .service = qp_.service(),
+                          .destination = qp_.attributes().dest_qpn,
+                          .acknowledgement = {.psn = psn_add(expected_psn_, wire::kMask24), .msn = msn_}});
+  }
 }
 
 }  // namespace ucm::roce

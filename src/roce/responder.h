@@ -40,7 +40,8 @@ class Responder {
   void flush();
   // The application stopped the QP: acknowledgements in front of the first READ response still go out, nothing else.
   void drop_reads();
-  // Moves the acknowledgements in front of the first READ response to the core's farewells.
+  // Moves the acknowledgements in front of the first READ response to the core's farewells; where no READ waits, the
+  // last of all follows a few times more.
   void say_farewell();
 
  private:

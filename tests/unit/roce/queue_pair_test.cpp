@@ -302,6 +302,24 @@ TEST(Destroy, TheLastAcknowledgementStillLeaves) {
   }
 }
 
+// Nobody can ask a QP that is gone: it says its last word three times.
+TEST(Destroy, ALostLastAcknowledgementFailsNothing) {
+  Pair pair;
+  pair.connect();
+  ASSERT_TRUE(pair.recv(pair.b, 1, {pair.b.sge(0, 10)}));
+  int answers = 0;
+  pair.network.filter = [&](const wire::DatagramInfo& info, Bytes) {
+    return info.source != pair.b.host->address || ++answers > 2;
+  };
+  ASSERT_TRUE(pair.send(pair.a, pair.request(SendOpcode::kSend, pair.b, 0), {pair.a.sge(0, 10)}));
+  ASSERT_EQ(pair.wait(pair.b, pair.b.recv_cq, 1, kNanosecondsPerMillisecond).size(), 1u);
+  ASSERT_TRUE(pair.b.engine().destroy_qp(pair.network.now(), pair.b.qpn));
+  const std::vector<Completion> sent = pair.wait(pair.a, pair.a.send_cq, 1, kNanosecondsPerMillisecond);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].status, CompletionStatus::kSuccess);
+  EXPECT_EQ(answers, 3);
+}
+
 TEST(States, AQpInErrorRepeatsALostAcknowledgement) {
   Pair pair;
   pair.connect();

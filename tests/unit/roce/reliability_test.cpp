@@ -226,11 +226,12 @@ TEST(Recovery, ALostReadResponseIsAskedForOnce) {
 struct RetryCase {
   std::uint8_t timeout;
   std::uint8_t retry_count;
+  TimeNs ends;
 };
 class DeadPeer : public testing::TestWithParam<RetryCase> {};
 
 TEST_P(DeadPeer, FailsTheSendAfterExactlyItsRetries) {
-  const auto [timeout, retry_count] = GetParam();
+  const auto [timeout, retry_count, ends] = GetParam();
   Pair pair(1, {}, {.timeout = timeout, .retry_count = retry_count});
   pair.connect();
   pair.network.filter = [](const wire::DatagramInfo&, Bytes) { return false; };
@@ -241,11 +242,17 @@ TEST_P(DeadPeer, FailsTheSendAfterExactlyItsRetries) {
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(done[0].status, CompletionStatus::kRetryExceeded);
   EXPECT_EQ(done[1].status, CompletionStatus::kFlushed);
-  EXPECT_EQ(pair.network.now() - start, (TimeNs{4096} << timeout) * (retry_count + 1));
+  EXPECT_EQ(pair.network.now() - start, ends);
   EXPECT_EQ(pair.a.state(), QpState::kErr);
 }
+// Two seconds in all, within once and four times what is set.
+constexpr TimeNs kInterval8 = TimeNs{4096} << 8;
+constexpr TimeNs kInterval14 = TimeNs{4096} << 14;
+constexpr TimeNs kInterval19 = TimeNs{4096} << 19;
 INSTANTIATE_TEST_SUITE_P(Limits, DeadPeer,
-                         testing::Values(RetryCase{8, 7}, RetryCase{14, 0}, RetryCase{14, 7}, RetryCase{19, 3}));
+                         testing::Values(RetryCase{8, 7, 4 * 8 * kInterval8}, RetryCase{14, 0, 4 * kInterval14},
+                                         RetryCase{14, 7, 2 * kNanosecondsPerSecond},
+                                         RetryCase{19, 3, 4 * kInterval19}));
 
 TEST(Recovery, WithoutATimeoutASendSurvivesAnyOutage) {
   Pair pair(1, {}, {.timeout = 0});
