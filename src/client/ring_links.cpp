@@ -71,7 +71,9 @@ RingCmLink::RingCmLink(std::shared_ptr<SessionCore> core, std::uint32_t id, ipc:
       event_fd_(std::move(answer.descriptors[3])),
       commands_(memory_.at(CmLinkLayout::kCommands), ipc::kCommandRingSize),
       replies_(memory_.at(CmLinkLayout::kReplies), ipc::kReplyRingSize),
-      events_(memory_.at(CmLinkLayout::kEvents), ipc::kEventRingSize) {}
+      events_(memory_.at(CmLinkLayout::kEvents), ipc::kEventRingSize) {
+  static_cast<void>(events_.sleep_prepare());
+}
 
 RingCmLink::~RingCmLink() {
   const CancellationOff no_cancellation;
@@ -134,7 +136,7 @@ bool RingCmLink::sleep_until_reply() {
   std::array<pollfd, 2> events{{{.fd = reply_fd_.get(), .events = POLLIN, .revents = 0},
                                 {.fd = core_->socket(), .events = POLLRDHUP, .revents = 0}}};
   const int ready = ::poll(events.data(), events.size(), -1);
-  replies_.sleep_done();
+  static_cast<void>(replies_.sleep_done());
   if (ready <= 0) return true;
   if (events[0].revents != 0) drain(reply_fd_.get());
   return events[1].revents == 0;
@@ -153,6 +155,19 @@ bool RingCmLink::poll_event(ipc::CmEvent& event) {
   }
   if (events_.take_producer_waiting()) eventfd_write(doorbell_.get(), 1);
   return true;
+}
+
+// A ring that is broken has something to tell, too.
+bool RingCmLink::arm() {
+  if (core_->inherited()) return true;
+  const std::lock_guard lock(events_mutex_);
+  return events_.sleep_prepare();
+}
+
+bool RingCmLink::disarm() {
+  if (core_->inherited()) return false;
+  const std::lock_guard lock(events_mutex_);
+  return events_.sleep_done();
 }
 
 // --- Data link
@@ -212,6 +227,6 @@ bool RingDataLink::wait_prepare() {
   return packets_.sleep_prepare() || packets_.broken();
 }
 
-void RingDataLink::wait_done() { packets_.sleep_done(); }
+void RingDataLink::wait_done() { static_cast<void>(packets_.sleep_done()); }
 
 }  // namespace ucm::client

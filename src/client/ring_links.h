@@ -20,6 +20,8 @@ class RingCmLink final : public CmLink {
   int event_fd() const override { return event_fd_.get(); }
   ipc::CmReply call(const ipc::CmCommand& command) override;
   bool poll_event(ipc::CmEvent& event) override;
+  bool arm() override;
+  bool disarm() override;
   bool lost() const override { return core_->lost(); }
 
  private:

@@ -27,8 +27,8 @@ class CmLink {
  public:
   virtual ~CmLink() = default;
 
-  // An eventfd (EFD_SEMAPHORE, close-on-exec, blocking): one token per event pushed. It belongs to the link. A token
-  // read entitles to look for one event; there may be none when the event's ID has been destroyed meanwhile.
+  // An eventfd (close-on-exec, blocking) with a token in it or none. A token says: look for events. It belongs to the
+  // link.
   virtual int event_fd() const = 0;
   // What a program waits on: readable while there is a token, or when take_token() can get one. It may make this
   // non-blocking.
@@ -46,6 +46,12 @@ class CmLink {
 
   // Takes the next event that the node has pushed; false when there is none. Does not consume a token.
   virtual bool poll_event(ipc::CmEvent& event) = 0;
+
+  // Asks for a token with the next event, and with that one only. False, and nothing is asked for, when an event waits
+  // already. A new link is armed.
+  virtual bool arm() = 0;
+  // Takes that back. False when the token is in event_fd already, or on its way there.
+  virtual bool disarm() = 0;
 
   // The node is gone: calls fail, no event comes any more. When it happens, one extra token is written to event_fd.
   virtual bool lost() const = 0;

@@ -24,7 +24,7 @@ Result<CmLink> CmLink::create(TokenWrite token_write) {
   link.memory_ = std::move(*memory);
   link.doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   link.reply_fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  link.event_fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  link.event_fd_.reset(eventfd(0, EFD_CLOEXEC));
   if (!link.doorbell_ || !link.reply_fd_ || !link.event_fd_) {
     const int code = errno;
     return fail(code, "eventfd: " + std::generic_category().message(code));
@@ -84,7 +84,7 @@ std::size_t CmLink::drop_events_of(std::uint32_t id) {
 bool CmLink::push_event(const ipc::CmEvent& event) {
   const auto pushed = events_.try_push(ipc::bytes_of(event));
   if (pushed == ipc::RingProducer::Push::kFull || pushed == ipc::RingProducer::Push::kBroken) return false;
-  write_token();
+  if (pushed == ipc::RingProducer::Push::kPushedWake) write_token();
   return true;
 }
 

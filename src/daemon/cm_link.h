@@ -15,7 +15,7 @@ namespace ucm::daemon {
 
 class CmLink {
  public:
-  // How the token of an event is written. The descriptor blocks, as an event channel's must; a program of another user
+  // How a token is written. The descriptor blocks, as an event channel's must; a program of another user
   // could fill its counter and make a careless write wait for ever.
   enum class TokenWrite { kTrusting, kCautious };
 
@@ -31,7 +31,8 @@ class CmLink {
   std::optional<ipc::CmCommand> poll_command();
   void reply(const ipc::CmReply& reply);
 
-  // Into the ring, with its token; or, when the ring is full, into a queue. Returns false when it had to wait.
+  // Into the ring, with a token where the program has asked for one; or, when the ring is full, into a queue. Returns
+  // false when it had to wait.
   bool deliver(const ipc::CmEvent& event);
   // Moves waiting events into the ring while there is room; returns how many.
   std::size_t flush();

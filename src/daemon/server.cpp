@@ -218,6 +218,7 @@ void Server::serve_link(LinkEntry& entry) {
     const auto command = entry.link.poll_command();
     if (!command) break;
     ++counters_.commands;
+    loop_.stay_awake();
     ipc::CmReply reply = node_->execute(session.id, entry.id, *command);
     reply.sequence = command->sequence;
     if (command->call == ipc::CmCall::kDestroyId && reply.error == 0) {

@@ -11,7 +11,7 @@
 
 namespace ucm::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // A socket address without the operating system's layout.
 struct SocketAddress {

@@ -104,7 +104,7 @@ bool RingConsumer::sleep_prepare() {
   return false;
 }
 
-void RingConsumer::sleep_done() { header_->consumer_sleeping.store(0); }
+bool RingConsumer::sleep_done() { return header_->consumer_sleeping.exchange(0) != 0; }
 
 void RingConsumer::get(std::uint64_t position, MutableBytes out) const {
   if (out.empty()) return;

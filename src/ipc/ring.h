@@ -83,7 +83,8 @@ class RingConsumer {
   // Announces that this side is going to sleep. False, and nothing is announced, when a record waits or the ring is
   // broken.
   bool sleep_prepare();
-  void sleep_done();
+  // False when a push has said meanwhile that this side is to be woken.
+  bool sleep_done();
 
   bool broken() const { return broken_; }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "ipc/cancellation.h"
 #include "kernel/limits.h"
@@ -36,9 +37,6 @@ std::uint32_t next_id() {
 // What the kernel hands back with an event: the ID, and the number of the join.
 std::uint64_t label_of(std::uint32_t id, std::uint32_t multicast = 0) { return std::uint64_t{multicast} << 32 | id; }
 
-// Each event has one, so that a thread that waits finds the events others have taken from the kernel.
-void put_token(int event_fd) { eventfd_write(event_fd, 1); }
-
 void read_connection(const rdma_ucm_event_resp& response, ipc::CmEvent& event) {
   event.conn = from_kernel(response.param.conn);
   event.conn.ece_vendor_id = response.ece.vendor_id;
@@ -62,7 +60,7 @@ Result<std::unique_ptr<KernelLink>> KernelLink::open() {
   auto descriptor = open_rdma_cm();
   if (!descriptor) return tl::unexpected(descriptor.error());
   ipc::FileDescriptor poll_fd(epoll_create1(EPOLL_CLOEXEC));
-  ipc::FileDescriptor event_fd(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK));
+  ipc::FileDescriptor event_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!poll_fd || !event_fd || !watch(poll_fd.get(), event_fd.get()) || !watch(poll_fd.get(), (*descriptor)->fd())) {
     return fail(EMFILE, "no descriptor left for an event channel");
   }
@@ -431,13 +429,25 @@ bool KernelLink::poll_event(ipc::CmEvent& event) {
   return true;
 }
 
+bool KernelLink::arm() {
+  const std::lock_guard lock(events_mutex_);
+  armed_ = events_.empty();
+  return armed_;
+}
+
+bool KernelLink::disarm() {
+  const std::lock_guard lock(events_mutex_);
+  return std::exchange(armed_, false);
+}
+
 int KernelLink::pump() {
   rdma_ucm_event_resp response{};
   const auto get = make_command<rdma_ucm_get_event>(RDMA_USER_CM_CMD_GET_EVENT, response);
   if (const int error = submit(get.bytes()); error != 0) return error;
   if (const auto event = translate(response)) {
     events_.push_back(*event);
-    put_token(event_fd());
+    // A thread that waits finds the events that others have taken from the kernel.
+    if (std::exchange(armed_, false)) eventfd_write(event_fd(), 1);
   }
   return 0;
 }

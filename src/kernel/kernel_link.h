@@ -30,6 +30,8 @@ class KernelLink final : public client::CmLink {
   int event_fd() const override { return event_fd_.get(); }
   ipc::CmReply call(const ipc::CmCommand& command) override;
   bool poll_event(ipc::CmEvent& event) override;
+  bool arm() override;
+  bool disarm() override;
   bool lost() const override { return false; }
 
   int poll_fd() const override { return poll_fd_.get(); }  // readable also when the kernel has an event
@@ -95,7 +97,8 @@ class KernelLink final : public client::CmLink {
   const ipc::FileDescriptor event_fd_;
 
   std::mutex events_mutex_;
-  std::deque<ipc::CmEvent> events_;  // each has a token
+  std::deque<ipc::CmEvent> events_;
+  bool armed_ = true;
 
   std::mutex mutex_;  // may be taken while events_mutex_ is held, not the other way round
   std::shared_ptr<Descriptor> descriptor_;

@@ -24,8 +24,12 @@ namespace {
 constexpr int kReadyFdsPerTurn = 64;
 
 // How long the loop keeps turning after the last work before it sleeps: a sleep and a cross-core wake-up cost more than
-// 20 us, a busy round trip less than 10. Never on a single core, where it would keep the peer from running.
+// 20 us, a busy round trip less than 10. Only where a program, its peer and the node have a core each: on fewer cores
+// it keeps one of them from running, and everything takes longer (docs/performance.md).
 constexpr TimeNs kSpinNs = 20 * kNanosecondsPerMicrosecond;
+constexpr unsigned kCoresToSpin = 3;
+// Meanwhile hooks look at memory in every turn, and the kernel is asked for readable descriptors this often.
+constexpr TimeNs kLookNs = 3 * kNanosecondsPerMicrosecond;
 
 TimeNs monotonic_now() {
   timespec ts;
@@ -61,6 +65,7 @@ struct EventLoop::Impl {
   TimeNs now = monotonic_now();
   TimeNs spin_ns = 0;
   bool stopped = false;
+  bool busy = false;
   std::uint32_t next_generation = 0;
   std::unordered_map<int, Source> sources;
   std::vector<std::function<TimeNs(TimeNs)>> hooks;
@@ -105,7 +110,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   auto impl = std::make_unique<Impl>();
   impl->epoll = OwnedFd(epoll_create1(EPOLL_CLOEXEC));
   if (!impl->epoll.valid()) return fail(errno, std::string("epoll_create1: ") + std::strerror(errno));
-  if (std::thread::hardware_concurrency() > 1) impl->spin_ns = kSpinNs;
+  if (std::thread::hardware_concurrency() >= kCoresToSpin) impl->spin_ns = kSpinNs;
   return std::unique_ptr<EventLoop>(new EventLoop(std::move(impl)));
 }
 
@@ -140,20 +145,27 @@ void EventLoop::add_before_sleep(std::function<bool()> prepare, std::function<vo
 void EventLoop::run() {
   std::array<epoll_event, kReadyFdsPerTurn> events;
   TimeNs spin_until = 0;
+  TimeNs next_look = 0;
   impl_->stopped = false;
   while (true) {
     impl_->now = monotonic_now();
     const TimeNs deadline = impl_->run_hooks();
     if (impl_->stopped) return;
 
+    if (impl_->busy) spin_until = impl_->now + impl_->spin_ns;
+    impl_->busy = false;
     const bool spin = impl_->now < spin_until;
+    if (spin && impl_->now < next_look) continue;
     const int ready = spin ? wait_ready(impl_->epoll.get(), events.data(), 0) : impl_->sleep(events, deadline);
     impl_->now = monotonic_now();
+    next_look = impl_->now + kLookNs;
     if (ready > 0) spin_until = impl_->now + impl_->spin_ns;
     for (int i = 0; i < ready; ++i) impl_->serve(events[i]);
     if (impl_->stopped) return;
   }
 }
+
+void EventLoop::stay_awake() { impl_->busy = true; }
 
 void EventLoop::stop() { impl_->stopped = true; }
 

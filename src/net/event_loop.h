@@ -30,6 +30,8 @@ class EventLoop {
 
   // Runs until stop(). Bounded work per turn.
   void run();
+  // From inside a hook: there was work, so that more is likely soon.
+  void stay_awake();
   // From inside the loop's thread.
   void stop();
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "rdma/id.h"
 #include "rdma/process.h"
@@ -99,15 +100,16 @@ void EventChannel::raise(std::shared_ptr<Id> id, const ipc::CmEvent& event) {
   const std::lock_guard lock(mutex_);
   fetch_all();
   pending_.push_back({event, std::move(id)});
-  put_tokens(1);
+  announce();
 }
 
 void EventChannel::remove(Id& id) {
   // Keeps the ID alive until the lock is released.
   std::shared_ptr<Id> keep;
   const std::lock_guard lock(mutex_);
-  fetch_all();
-  take_back_tokens(std::erase_if(pending_, [&](const Pending& pending) { return pending.target.get() == &id; }));
+  const bool fetched = fetch_all();
+  const std::size_t erased = std::erase_if(pending_, [&](const Pending& p) { return p.target.get() == &id; });
+  if (fetched || erased != 0) retract();
   if (auto entry = ids_.find(id.handle()); entry != ids_.end() && entry->second.get() == &id) {
     keep = std::move(entry->second);
     ids_.erase(entry);
@@ -121,9 +123,10 @@ Result<void> EventChannel::migrate(Id& id, EventChannel& destination) {
   fetch_all();
   const auto is_of_id = [&](const Pending& pending) { return pending.target.get() == &id; };
   std::copy_if(pending_.begin(), pending_.end(), std::back_inserter(destination.pending_), is_of_id);
-  const std::size_t moved = std::erase_if(pending_, is_of_id);
-  take_back_tokens(moved);
-  if (moved != 0) destination.put_tokens(moved);
+  if (std::erase_if(pending_, is_of_id) != 0) {
+    retract();
+    destination.announce();
+  }
   if (auto entry = ids_.find(id.handle()); entry != ids_.end()) {
     destination.ids_.insert_or_assign(id.handle(), std::move(entry->second));
     ids_.erase(entry);
@@ -145,12 +148,14 @@ Result<Event*> EventChannel::next_event() {
   // The program may destroy the channel while this thread waits on it.
   const std::shared_ptr<EventChannel> self = shared_from_this();
   if (inherited_by_fork()) return fail(ENOTCONN, "the event channel belongs to the parent process");
+  Token token = Token::kNone;
   for (;;) {
-    if (auto token = wait_for_token(); !token) return tl::unexpected(token.error());
     std::unique_ptr<Event> event;
     ipc::CmEvent cause;
-    switch (take(event, cause)) {
+    switch (take(std::exchange(token, Token::kNone), event, cause)) {
       case Taken::kNothing:
+        if (auto waited = wait_for_token(); !waited) return tl::unexpected(waited.error());
+        token = Token::kTaken;
         continue;
       case Taken::kNodeGone:
         return fail(ENOTCONN, "the UCM node is gone");
@@ -167,37 +172,50 @@ Result<void> EventChannel::wait_for_token() {
   return error == 0 ? Result<void>{} : fail(error, "no event");
 }
 
-void EventChannel::put_tokens(std::uint64_t count) {
-  static_cast<void>(!write(link_->event_fd(), &count, sizeof(count)));
+void EventChannel::put_token() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(link_->event_fd(), &one, sizeof(one)));
 }
 
-void EventChannel::take_back_tokens(std::size_t count) {
+// Without a node the channel remains readable: whoever polls or waits on it shall see that.
+void EventChannel::settle() {
+  if (!pending_.empty() || link_->lost() || !link_->arm()) put_token();
+}
+
+void EventChannel::announce() {
+  if (link_->disarm()) put_token();
+}
+
+void EventChannel::retract() {
+  if (!pending_.empty() || inherited_by_fork()) return;
   // Without waiting, whatever the mode of fd. A token that is not there yet, or a kernel that cannot do this, leaves a
   // token without an event: next_event() looks again then.
-  for (; count != 0 && !inherited_by_fork(); --count) {
-    std::uint64_t token = 0;
-    const iovec buffer{&token, sizeof(token)};
-    if (preadv2(link_->event_fd(), &buffer, 1, -1, RWF_NOWAIT) < 0) return;
-  }
+  std::uint64_t token = 0;
+  const iovec buffer{&token, sizeof(token)};
+  if (preadv2(link_->event_fd(), &buffer, 1, -1, RWF_NOWAIT) > 0) settle();
 }
 
-EventChannel::Taken EventChannel::take(std::unique_ptr<Event>& event, ipc::CmEvent& cause) {
+EventChannel::Taken EventChannel::take(Token token, std::unique_ptr<Event>& event, ipc::CmEvent& cause) {
   const std::lock_guard lock(mutex_);
   if (closed_) return Taken::kNothing;
-  if (pending_.empty() && !fetch() && link_->lost()) {
-    if (!told_node_lost_) {
-      tell_node_lost();
-      return Taken::kNothing;
+  while (pending_.size() < 2 && fetch()) continue;
+  const bool taken = token == Token::kTaken;
+  if (!taken && pending_.size() < 2) return Taken::kNothing;
+  if (pending_.empty() && link_->lost()) {
+    if (told_node_lost_) {
+      settle();
+      return Taken::kNodeGone;
     }
-    // Whoever polls or waits on the channel shall see it, now and later.
-    put_tokens(1);
-    return Taken::kNodeGone;
+    tell_node_lost();
   }
-  if (pending_.empty()) return Taken::kNothing;
-  event = std::make_unique<Event>(std::move(pending_.front().target));
-  cause = pending_.front().event;
-  pending_.pop_front();
-  return Taken::kEvent;
+  const bool found = !pending_.empty();
+  if (found) {
+    event = std::make_unique<Event>(std::move(pending_.front().target));
+    cause = pending_.front().event;
+    pending_.pop_front();
+  }
+  if (taken) settle();
+  return found ? Taken::kEvent : Taken::kNothing;
 }
 
 bool EventChannel::fetch() {
@@ -205,15 +223,16 @@ bool EventChannel::fetch() {
   if (inherited_by_fork() || !link_->poll_event(event)) return false;
   const bool for_listener = event.type == ipc::CmEventType::kConnectRequest;
   const auto entry = ids_.find(for_listener ? event.listen_id : event.id);
-  // An event for an ID that has been destroyed meanwhile: its token has been read.
+  // An event for an ID that has been destroyed meanwhile.
   if (entry == ids_.end()) return true;
   pending_.push_back({event, entry->second});
   return true;
 }
 
-void EventChannel::fetch_all() {
-  while (fetch()) {
-  }
+bool EventChannel::fetch_all() {
+  bool any = false;
+  while (fetch()) any = true;
+  return any;
 }
 
 void EventChannel::tell_node_lost() {
@@ -227,8 +246,6 @@ void EventChannel::tell_node_lost() {
     event.id = handle;
     pending_.push_back({event, id});
   }
-  // One for each, and one that stays: the channel remains readable.
-  put_tokens(pending_.size() + 1);
 }
 
 }  // namespace ucm::rdma

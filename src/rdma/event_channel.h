@@ -1,5 +1,9 @@
 // An rdma_event_channel: one link to the node, the events that wait on it, and the IDs whose events come here.
 //
+// The descriptor is readable while events wait, with few system calls: there is one token, which is in it, or on its
+// way into it, or with a thread that has read it, or will be written by the link with the next event (CmLink::arm()).
+// Events are taken from memory without a look at the descriptor as long as others remain; the last one needs the token.
+//
 // Threads: everything may be called from any thread. The lock of a channel is held only while its queue and its table
 // of IDs are touched, never while a QP is modified, a verbs call runs or a thread waits for an event.
 #pragma once
@@ -96,19 +100,27 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
 
   // Events of the ID come here from now on.
   Result<void> take_over(std::uint32_t handle, EventChannel& from);
-  // Consumes one token; the error is that of read(), or EAGAIN.
+  // Consumes the token; the error is that of read(), or EAGAIN.
   Result<void> wait_for_token();
-  void put_tokens(std::uint64_t count);
-  void take_back_tokens(std::size_t count);
 
+  // Whether the calling thread has consumed the token, and owes it until the channel is settled.
+  enum class Token : std::uint8_t { kNone, kTaken };
   enum class Taken : std::uint8_t { kEvent, kNothing, kNodeGone };
-  // Pops the next live event; `event` and `target` are set for kEvent.
-  Taken take(std::unique_ptr<Event>& event, ipc::CmEvent& cause);
+  // Pops the next live event; `event` and `cause` are set for kEvent. Without the token the last one is left to whoever
+  // has it. kNothing: the token is settled, wait for it.
+  Taken take(Token token, std::unique_ptr<Event>& event, ipc::CmEvent& cause);
 
   // With mutex_ held:
-  bool fetch();  // moves one event from the link to pending_; false when there is none
-  void fetch_all();
+  bool fetch();      // moves one event from the link to pending_; false when there is none
+  bool fetch_all();  // true when there was one
   void tell_node_lost();
+  void put_token();
+  // The token is with the calling thread: back it goes while events wait, or the next event brings it.
+  void settle();
+  // Events have been added to the end of pending_ by this process.
+  void announce();
+  // Events have been taken from pending_, not by a reader: without any, the descriptor shall not be readable.
+  void retract();
 
   std::shared_ptr<EventChannel> self_;
   std::unique_ptr<client::CmLink> link_;

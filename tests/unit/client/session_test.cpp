@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,18 @@ ipc::CmCommand command(ipc::CmCall call, std::uint32_t id = 0) {
   result.call = call;
   result.id = id;
   return result;
+}
+
+// The next event; nullopt: none came.
+std::optional<ipc::CmEvent> next(CmLink& link, int timeout_ms = kPatienceMs) {
+  ipc::CmEvent event;
+  while (!link.poll_event(event)) {
+    if (!link.arm()) continue;
+    if (!readable(link.event_fd(), timeout_ms)) return std::nullopt;
+    eventfd_t token = 0;
+    eventfd_read(link.event_fd(), &token);
+  }
+  return event;
 }
 
 struct SessionTest : testing::Test {
@@ -107,14 +120,35 @@ TEST_F(SessionTest, EveryEventComesInOrderWithOneTokenAlsoWhenTheRingOverflows) 
   }
   EXPECT_GT(server.counters().events_waited, 0u);
   for (std::uint32_t i = 0; i < kEvents; ++i) {
-    ASSERT_TRUE(readable(link->event_fd())) << i;
+    const auto event = next(*link);
+    ASSERT_TRUE(event) << i;
+    ASSERT_EQ(event->id, i);
+  }
+  EXPECT_FALSE(next(*link, 0));
+}
+
+TEST_F(SessionTest, ATokenComesOnceForEveryTimeItIsAskedFor) {
+  const auto session = open_session(server);
+  const auto link = session->open_cm_link().value();
+  static_cast<void>(link->call(command(ipc::CmCall::kCreateId)));
+  ipc::CmEvent event;
+  for (int round = 0; round < 2; ++round) {
+    deliver(event);
+    deliver(event);
+    ASSERT_TRUE(readable(link->event_fd())) << "armed";
     eventfd_t token = 0;
     ASSERT_EQ(eventfd_read(link->event_fd(), &token), 0);
-    ipc::CmEvent event;
-    ASSERT_TRUE(link->poll_event(event));
-    ASSERT_EQ(event.id, i);
+    EXPECT_EQ(token, 1u);
+    EXPECT_FALSE(link->disarm()) << "taken already";
+    EXPECT_TRUE(link->poll_event(event));
+    EXPECT_FALSE(link->arm()) << "an event waits";
+    EXPECT_TRUE(link->poll_event(event));
+    EXPECT_TRUE(link->arm());
   }
-  EXPECT_FALSE(readable(link->event_fd(), 0));
+  EXPECT_TRUE(link->disarm());
+  deliver(event);
+  EXPECT_FALSE(readable(link->event_fd(), 0)) << "not asked for";
+  EXPECT_TRUE(link->poll_event(event));
 }
 
 TEST_F(SessionTest, AWaitingEventOfADestroyedIdIsNotDelivered) {
@@ -127,13 +161,9 @@ TEST_F(SessionTest, AWaitingEventOfADestroyedIdIsNotDelivered) {
     deliver(event);
   }
   ASSERT_EQ(link->call(command(ipc::CmCall::kDestroyId, 2)).error, 0);
-  ipc::CmEvent event;
   std::uint32_t taken = 0;
-  while (readable(link->event_fd(), taken < 399 ? kPatienceMs : 0)) {
-    eventfd_t token = 0;
-    ASSERT_EQ(eventfd_read(link->event_fd(), &token), 0);
-    ASSERT_TRUE(link->poll_event(event));
-    ASSERT_EQ(event.id, 1u);
+  while (const auto event = next(*link, taken < 399 ? kPatienceMs : 0)) {
+    ASSERT_EQ(event->id, 1u);
     ++taken;
   }
   EXPECT_EQ(taken, 399u);

@@ -73,6 +73,7 @@ class KernelLinkTest : public ::testing::Test {
     ipc::CmEvent event;
     EXPECT_EQ(link.take_token(), 0);
     EXPECT_TRUE(link.poll_event(event));
+    EXPECT_TRUE(link.arm());
     return event;
   }
 

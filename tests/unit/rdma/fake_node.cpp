@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace ucm::test {
 namespace {
@@ -82,8 +83,7 @@ void FakeNode::lose() {
   }
 }
 
-FakeLink::FakeLink(std::shared_ptr<FakeNode> node)
-    : node_(std::move(node)), fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {
+FakeLink::FakeLink(std::shared_ptr<FakeNode> node) : node_(std::move(node)), fd_(eventfd(0, EFD_CLOEXEC)) {
   const std::lock_guard lock(node_->mutex_);
   node_->links_.push_back(this);
 }
@@ -95,11 +95,13 @@ FakeLink::~FakeLink() {
 }
 
 void FakeLink::push(const ipc::CmEvent& event) {
+  bool asked = false;
   {
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
+    asked = std::exchange(armed_, false);
   }
-  push_token();
+  if (asked) push_token();
 }
 
 void FakeLink::push_token() {
@@ -135,6 +137,17 @@ bool FakeLink::poll_event(ipc::CmEvent& event) {
   event = events_.front();
   events_.erase(events_.begin());
   return true;
+}
+
+bool FakeLink::arm() {
+  const std::lock_guard lock(mutex_);
+  armed_ = events_.empty();
+  return armed_;
+}
+
+bool FakeLink::disarm() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(armed_, false);
 }
 
 bool FakeLink::lost() const {

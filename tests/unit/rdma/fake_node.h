@@ -50,7 +50,7 @@ class FakeLink : public client::CmLink {
   explicit FakeLink(std::shared_ptr<FakeNode> node);
   ~FakeLink() override;
 
-  // Queues the event and writes its token.
+  // Queues the event, and writes a token where one is asked for.
   void push(const ipc::CmEvent& event);
   void push_token();
   void lose();
@@ -58,6 +58,8 @@ class FakeLink : public client::CmLink {
   int event_fd() const override { return fd_; }
   ipc::CmReply call(const ipc::CmCommand& command) override;
   bool poll_event(ipc::CmEvent& event) override;
+  bool arm() override;
+  bool disarm() override;
   bool lost() const override;
 
  private:
@@ -65,6 +67,7 @@ class FakeLink : public client::CmLink {
   const int fd_;
   mutable std::mutex mutex_;
   std::vector<ipc::CmEvent> events_;
+  bool armed_ = true;
   bool lost_ = false;
 };
 
