@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -24,14 +23,6 @@ namespace ucm::cli {
 namespace {
 
 using nlohmann::json;
-
-std::int64_t wall_offset_ns() {
-  using std::chrono::nanoseconds;
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  const auto steady = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<nanoseconds>(wall).count() -
-         std::chrono::duration_cast<nanoseconds>(steady).count();
-}
 
 // An ID in decimal, or a comm ID as 0x….
 Result<std::uint32_t> parse_id(std::string_view text) {

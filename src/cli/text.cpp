@@ -1,6 +1,7 @@
 #include "cli/text.h"
 
 #include <array>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,14 @@ std::string hex(std::uint64_t value, int digits) {
   std::array<char, 24> buffer{};
   std::snprintf(buffer.data(), buffer.size(), "0x%0*" PRIx64, digits, value);
   return buffer.data();
+}
+
+std::int64_t wall_offset_ns() {
+  using std::chrono::nanoseconds;
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  const auto steady = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<nanoseconds>(wall).count() -
+         std::chrono::duration_cast<nanoseconds>(steady).count();
 }
 
 int say_failure(const Error& error) {

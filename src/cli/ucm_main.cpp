@@ -12,6 +12,7 @@
 #include "cli/doctor.h"
 #include "cli/look.h"
 #include "cli/program_run.h"
+#include "cli/recording_commands.h"
 #include "cli/status_text.h"
 #include "cli/text.h"
 #include "client/connection.h"
@@ -124,6 +125,7 @@ int ucm_main(int argc, char** argv) {
   doctor->add_flag("--json", as_json, "As JSON, for programs");
   doctor->footer("The exit status is 1 when there is a problem.");
   LookCommands look(app);
+  RecordingCommands recording(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure how connections are set up: ucm bench connect --help");
   bench->set_help_flag();  // its own
   bench->prefix_command();
@@ -147,6 +149,7 @@ int ucm_main(int argc, char** argv) {
   if (devices->parsed()) return show_status(StatusForm::kDevices);
   if (doctor->parsed()) return show_findings(as_json);
   if (look.parsed()) return look.run();
+  if (recording.parsed()) return recording.run();
   return stop_daemon();
 }
 

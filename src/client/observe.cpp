@@ -23,7 +23,8 @@ Result<void> observe(int socket, ipc::Subject subject, std::uint32_t argument, c
   std::vector<std::uint8_t> buffer(ipc::kObserveMessageMax);
   while (true) {
     pollfd readable{.fd = socket, .events = POLLIN, .revents = 0};
-    const int ready = poll(&readable, 1, subject == ipc::Subject::kTrace ? -1 : kPieceTimeoutMs);
+    const bool endless = subject == ipc::Subject::kTrace || subject == ipc::Subject::kRecord;
+    const int ready = poll(&readable, 1, endless ? -1 : kPieceTimeoutMs);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return fail(ETIMEDOUT, "ucmd does not go on with its answer");
     const auto received = ipc::receive_message(socket, buffer, ipc::ReceiveMode::kWait);

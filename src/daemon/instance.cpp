@@ -29,6 +29,9 @@ class RealNode final : public NodeAccess {
     return node_.list(position, entries_max);
   }
   node::FlightRecorder* recorder() const override { return node_.recorder(); }
+  Result<void> record_engine(std::function<bool(Bytes record)> sink) override {
+    return node_.record_engine(std::move(sink));
+  }
   std::vector<node::Node::Count> counters() const override { return node_.counters(); }
   std::vector<node::Node::Count> held() const override { return node_.held(); }
   std::vector<host::Device> devices() const override { return node_.host().devices(); }

@@ -1,6 +1,7 @@
 // What the server needs of a node; the tests put their own behind it.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "host/device.h"
@@ -26,6 +27,7 @@ class NodeAccess {
   virtual std::vector<node::Node::Listing> list(node::Node::ListPosition& position, std::size_t entries_max) const = 0;
   // nullptr: the node records nothing.
   virtual node::FlightRecorder* recorder() const = 0;
+  virtual Result<void> record_engine(std::function<bool(Bytes record)> sink) = 0;
   virtual std::vector<node::Node::Count> counters() const = 0;
   virtual std::vector<node::Node::Count> held() const = 0;
   virtual std::vector<host::Device> devices() const = 0;

@@ -16,6 +16,8 @@ using nlohmann::json;
 constexpr std::size_t kEntriesPerPiece = ipc::kObservePieceMax / 1024;
 // A second's worth of messages at a high rate.
 constexpr std::size_t kTraceWaitingMax = 4u << 20;
+// 48 MiB: what a disk that stands still for a while costs.
+constexpr std::size_t kRecordPiecesMax = 1024;
 
 void append(Piece& piece, Bytes bytes) { piece.insert(piece.end(), bytes.begin(), bytes.end()); }
 
@@ -141,25 +143,29 @@ Observation::Next TextObservation::next(Piece& piece) {
   return Next::kPiece;
 }
 
+ipc::TraceFrame frame_of(const ipc::TraceRecord& record, const node::FlightRecorder::Message* message) {
+  ipc::TraceFrame frame{.record = record};
+  if (message == nullptr) return frame;
+  frame.source = message->info.source.bytes;
+  frame.destination = message->info.destination.bytes;
+  frame.ifindex = message->info.ifindex;
+  frame.source_port = message->info.source_port;
+  frame.mad_size = message->mad.size() <= UINT16_MAX ? static_cast<std::uint16_t>(message->mad.size()) : 0;
+  frame.traffic_class = message->info.traffic_class;
+  frame.hop_limit = message->info.hop_limit;
+  frame.sent = message->sent ? 1 : 0;
+  return frame;
+}
+
 void TraceObservation::take(const ipc::TraceRecord& record, const node::FlightRecorder::Message* message) {
   if (!viewer_.sees(record.user)) return;
-  const std::size_t mad_size = message != nullptr && message->mad.size() <= UINT16_MAX ? message->mad.size() : 0;
-  if (waiting_.size() + sizeof(ipc::TraceFrame) + mad_size > kTraceWaitingMax) {
+  const ipc::TraceFrame frame = frame_of(record, message);
+  if (waiting_.size() + sizeof frame + frame.mad_size > kTraceWaitingMax) {
     if (lost_ != INT32_MAX) ++lost_;
     return;
   }
-  ipc::TraceFrame frame{.record = record, .mad_size = static_cast<std::uint16_t>(mad_size)};
-  if (message != nullptr) {
-    frame.source = message->info.source.bytes;
-    frame.destination = message->info.destination.bytes;
-    frame.ifindex = message->info.ifindex;
-    frame.source_port = message->info.source_port;
-    frame.traffic_class = message->info.traffic_class;
-    frame.hop_limit = message->info.hop_limit;
-    frame.sent = message->sent ? 1 : 0;
-  }
   append(waiting_, ipc::bytes_of(frame));
-  if (mad_size != 0) append(waiting_, message->mad);
+  if (frame.mad_size != 0) append(waiting_, message->mad);
 }
 
 Observation::Next TraceObservation::next(Piece& piece) {
@@ -180,6 +186,25 @@ Observation::Next TraceObservation::next(Piece& piece) {
     lost_ = 0;
   }
   return piece.empty() ? Next::kNothingYet : Next::kPiece;
+}
+
+std::function<bool(Bytes)> RecordObservation::sink() {
+  return [queue = queue_](Bytes record) {
+    if (queue->pieces.empty() || queue->pieces.back().size() + record.size() > ipc::kObservePieceMax) {
+      if (queue->pieces.size() == kRecordPiecesMax) queue->closed = true;
+      if (!queue->closed) queue->pieces.emplace_back();
+    }
+    if (queue->closed) return false;
+    append(queue->pieces.back(), record);
+    return true;
+  };
+}
+
+Observation::Next RecordObservation::next(Piece& piece) {
+  if (queue_->pieces.empty()) return queue_->closed ? Next::kEnd : Next::kNothingYet;
+  piece = std::move(queue_->pieces.front());
+  queue_->pieces.pop_front();
+  return Next::kPiece;
 }
 
 }  // namespace ucm::daemon

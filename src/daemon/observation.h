@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -89,5 +91,27 @@ class TraceObservation final : public Observation {
   std::size_t done_ = 0;  // of these bytes
   std::int32_t lost_ = 0;
 };
+
+// What the engine is given and makes of it (src/recording). Nothing of it may be missing: a reader who is too slow for
+// a bounded queue gets the end.
+class RecordObservation final : public Observation {
+ public:
+  RecordObservation() : queue_(std::make_shared<Queue>()) {}
+  ~RecordObservation() override { queue_->closed = true; }
+  // For the node. It may be called after the end of the observation.
+  std::function<bool(Bytes record)> sink();
+  Next next(Piece& piece) override;
+  bool has_news() const override { return !queue_->pieces.empty() || queue_->closed; }
+
+ private:
+  struct Queue {
+    std::deque<Piece> pieces;
+    bool closed = false;  // takes no more
+  };
+  std::shared_ptr<Queue> queue_;
+};
+
+// As a trace has it.
+ipc::TraceFrame frame_of(const ipc::TraceRecord& record, const node::FlightRecorder::Message* message);
 
 }  // namespace ucm::daemon

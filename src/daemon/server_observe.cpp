@@ -55,6 +55,21 @@ void Server::observe(Session& session, const ipc::ControlRequest& request) {
     case ipc::Subject::kTrace:
       session.observation = std::make_unique<TraceObservation>(viewer);
       break;
+    case ipc::Subject::kRecord: {
+      if (!viewer.sees_all) {
+        return send_failure(session, request, EPERM, "only root and user " + std::to_string(geteuid()) + " may record");
+      }
+      if (std::ranges::any_of(observers_, [&](std::uint32_t id) {
+            return dynamic_cast<RecordObservation*>(sessions_.at(id)->observation.get()) != nullptr;
+          })) {
+        return send_failure(session, request, EBUSY, "somebody records already");
+      }
+      auto recording = std::make_unique<RecordObservation>();
+      const auto begun = node_->record_engine(recording->sink());
+      if (!begun) return send_failure(session, request, begun.error().code, begun.error().message);
+      session.observation = std::move(recording);
+      break;
+    }
     default:
       return send_failure(session, request, EINVAL, "no such subject");
   }

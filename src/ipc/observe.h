@@ -1,5 +1,6 @@
 // What `ucm` asks of a running node beside its status. After the reply to kObserve come messages on the same socket,
-// each a ControlHeader and a piece of the answer; a header alone ends it. A trace has no end but the session's.
+// each a ControlHeader and a piece of the answer; a header alone ends it. A trace has no end but the session's; a
+// recording that its reader was too slow for ends.
 #pragma once
 
 #include <array>
@@ -17,6 +18,7 @@ enum class Subject : std::uint32_t {
   kShow,      // TraceRecords of the connection that `argument` (an ID, or else a comm ID) names, newest first
   kStats,     // JSON text, cut anywhere
   kTrace,     // from now on: each record a TraceFrame, and the MAD of a message behind it
+  kRecord,    // from now on: records of the engine as in a file (src/recording); never a part of one
 };
 
 // A record as it happens. `record.kind` 0 tells instead how many records the reader was too slow for (`record.status`).

@@ -30,6 +30,24 @@ void Core::record(FlightRecorder& recorder) {
   engine_.observe(&recorder);
 }
 
+Result<void> Core::record_engine(TimeNs now, recording::RecordedEngine::Sink sink) {
+  const cm::Engine::Usage usage = engine_.usage();
+  if (usage.connections + usage.sidr_exchanges + usage.last_words != 0) {
+    return fail(EBUSY, "a recording begins without connections, and there are " + std::to_string(usage.connections) +
+                           ", and " + std::to_string(usage.sidr_exchanges + usage.last_words) +
+                           " exchanges (those over go with their IDs, after timewait)");
+  }
+  for (const cm::CounterField& field : cm::kCounterFields) {
+    counted_before_.*field.member += engine_.counters().*field.member;
+  }
+  engine_.record(now, cm::Config{.random_key = {random_.next(), random_.next()}}, std::move(sink));
+  engine_.observe(recorder_);
+  for (const std::uint32_t number : listening_) {
+    if (auto listening = start_listening(*find(number)); !listening) return listening;
+  }
+  return {};
+}
+
 RdmaId* Core::find(std::uint32_t id) {
   const auto it = ids_.find(id);
   return it != ids_.end() ? &it->second : nullptr;
@@ -253,7 +271,7 @@ std::vector<Node::Count> Core::counters() const {
       {"node_solved_icrc", counters_.solved_icrc},   {"node_bad_gsi", counters_.bad_gsi},
       {"node_not_ours", counters_.not_ours},         {"node_not_the_node", counters_.not_the_node}};
   for (const cm::CounterField& field : cm::kCounterFields) {
-    all.push_back({field.name, engine_.counters().*field.member});
+    all.push_back({field.name, counted_before_.*field.member + engine_.counters().*field.member});
   }
   return all;
 }

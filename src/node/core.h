@@ -22,6 +22,7 @@
 #include "node/node.h"
 #include "node/port_space.h"
 #include "node/rdma_id.h"
+#include "recording/recorded_engine.h"
 
 namespace ucm::node {
 
@@ -43,6 +44,10 @@ class Core {
   Core(net::PacketPort& port, host::Host& host, Node::Callbacks callbacks, const RandomKey& key);
   // Tells `recorder` of everything from now on; it outlives the core.
   void record(FlightRecorder& recorder);
+  // Gives `sink` what the engine gets and makes of it, from now on, until it takes no more. EBUSY while there are
+  // connections, or exchanges of datagrams: a recording begins with a new engine. What was learnt of peers is
+  // forgotten.
+  Result<void> record_engine(TimeNs now, recording::RecordedEngine::Sink sink);
 
   ipc::CmReply execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command);
   void remove_link(TimeNs now, LinkId link);
@@ -110,6 +115,8 @@ class Core {
   Result<void> disconnect(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> join_multicast(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   Result<void> bind(RdmaId& id, const Endpoint& local);
+  // The engine's part of listening.
+  Result<void> start_listening(RdmaId& id);
   PortClaim claim_of(const RdmaId& id) const;
   std::uint64_t device_guid(const RdmaId& id) const;
 
@@ -141,7 +148,8 @@ class Core {
   host::Host& host_;
   Node::Callbacks callbacks_;
   FlightRecorder* recorder_ = nullptr;
-  cm::Engine engine_;
+  recording::RecordedEngine engine_;
+  cm::Counters counted_before_;  // by engines before this one
   Random random_;
   PortSpaces ports_;
 

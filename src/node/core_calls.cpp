@@ -246,6 +246,12 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   if (auto free = ports_.check_listen(id.id); !free) return free;
   const bool in_range = command.backlog > 0 && command.backlog <= static_cast<std::int32_t>(kBacklogMax);
   id.backlog = in_range ? static_cast<std::uint32_t>(command.backlog) : kBacklogMax;
+  if (auto started = start_listening(id); !started) return started;
+  listening_.insert(id.id);
+  return {};
+}
+
+Result<void> Core::start_listening(RdmaId& id) {
   const auto listener = engine_.listen({.service_id = wire::ip_service_id(id.port_space, id.local.port),
                                         .address = id.local.address,
                                         .address_family_only = *id.family_only,
@@ -255,7 +261,6 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
                                         .user = id.id});
   if (!listener) return tl::unexpected(listener.error());
   id.listener = *listener;
-  listening_.insert(id.id);
   return {};
 }
 

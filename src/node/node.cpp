@@ -103,6 +103,9 @@ std::vector<Node::Listing> Node::list(ListPosition& position, std::size_t entrie
   return impl_->core->list(position, entries_max);
 }
 FlightRecorder* Node::recorder() { return impl_->recorder.get(); }
+Result<void> Node::record_engine(std::function<bool(Bytes record)> sink) {
+  return impl_->core->record_engine(impl_->loop.now(), std::move(sink));
+}
 const host::Host& Node::host() const { return *impl_->host; }
 const std::vector<std::string>& Node::warnings() const { return impl_->warnings; }
 

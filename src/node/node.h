@@ -114,6 +114,8 @@ class Node {
   std::vector<Count> held() const;
   // nullptr when there is none.
   FlightRecorder* recorder();
+  // As Core's.
+  Result<void> record_engine(std::function<bool(Bytes record)> sink);
   const host::Host& host() const;
   // What a person should know about this host; usually empty.
   const std::vector<std::string>& warnings() const;

@@ -1,4 +1,4 @@
-"""What `ucm list`, `show`, `stats`, `trace` and `capture` tell of the programs that run."""
+"""What `ucm list`, `show`, `stats`, `trace`, `capture` and `record` tell of the programs that run."""
 
 import json
 import re
@@ -125,6 +125,61 @@ def observers(lab: Lab, space) -> int:
     return stats["held"]["traces"]
 
 
+def record_and_replay(lab: Lab):
+    """Both sides are recorded while datagrams are lost, and another engine does the same again."""
+    path = lab.path("veth4")
+    faults = ("--faults", "loss=10,duplicate=5,reorder=5,seed=3,spare-unreliable")
+    server = lab.ucm_run(path.server, "rping", "-s", "-a", path.bind_address, options=faults)
+    lab.wait_listening(path.server, RPING_PORT)
+    # A program that is refused starts the other daemon.
+    lab.ucm_run(path.client, "rping", "-c", "-a", path.address, "-p", "7999", options=faults).wait()
+    recordings = {}
+    for space in (path.client, path.server):
+        wait_until(lambda: json.loads(lab.ucm(space, "stats", "--json").succeed())["held"]["connections"] == 0,
+                   "no connection")
+        file = lab.directory / f"{space.name}.ucmrec"
+        recordings[file] = lab.ucm(space, "record", str(file))
+        recordings[file].expect("recording to")
+    busy = lab.ucm(path.client, "record", str(lab.directory / "second.ucmrec"))
+    if busy.wait() == 0:
+        raise Failure("two record at the same time")
+    busy.expect("somebody records already")
+    lab.ucm_run(path.client, "rping", "-c", "-C", "3", "-a", path.address, options=faults).succeed()
+    server.wait()
+    for file, recording in recordings.items():
+        recording.signal(signal.SIGINT)
+        recording.succeed()
+        contains(lab.ucm(path.client, "replay", str(file)).succeed(), r"[1-9]\d* inputs have the recorded outputs")
+        contains(lab.ucm(path.client, "replay", "--step", str(file)).succeed(), r"\d received DREQ|\d received DREP",
+                 r"sent +DREQ|sent +DREP", "-> established")
+        if file.stat().st_mode & 0o077:
+            raise Failure(f"others may read {file}")
+        damaged = file.with_suffix(".damaged")
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        damaged.write_bytes(content)
+        refused = lab.ucm(path.client, "replay", str(damaged))
+        if refused.wait() != 1:
+            raise Failure("a damaged recording is played")
+        refused.expect(r"damaged.*: it is damaged.*at byte \d+")
+
+
+def recording_needs_a_quiet_node(lab: Lab):
+    path = lab.path("loopback4")
+    _, client = endless_rping(lab, path)
+    established_ends = lambda: entries(lab, path.server, "--state", "established")
+    wait_until(lambda: len(established_ends()) == 2, "both ends established")
+    busy = lab.ucm(path.server, "record", str(lab.directory / "busy.ucmrec"))
+    if busy.wait() == 0 or (lab.directory / "busy.ucmrec").exists():
+        raise Failure("a recording begins in the middle")
+    busy.expect("a recording begins without connections, and there are 2")
+    stranger = lab.ucm(path.server, "record", "/tmp/none.ucmrec", user="user")
+    if stranger.wait() == 0:
+        raise Failure("an ordinary user records")
+    stranger.expect("only root")
+    client.signal(signal.SIGKILL)
+
+
 def privacy(lab: Lab):
     """An ordinary user sees what is that user's and nothing of root's, and cannot stop root's daemon; root sees all."""
     path = lab.path("loopback4")
@@ -188,6 +243,7 @@ def privacy(lab: Lab):
         program.end()
 
 
-CASES = {case.__name__: case for case in (list_and_show, statistics, trace_and_capture, privacy)}
+CASES = {case.__name__: case for case in (list_and_show, statistics, trace_and_capture, record_and_replay,
+                                            recording_needs_a_quiet_node, privacy)}
 for case in CASES.values():
-    case.sanitized = case in (list_and_show, trace_and_capture)
+    case.sanitized = case in (list_and_show, trace_and_capture, record_and_replay)

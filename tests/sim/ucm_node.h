@@ -1,7 +1,7 @@
 // UCM's engine as a node of the simulation.
 #pragma once
 
-#include "cm/engine.h"
+#include "recording/recorded_engine.h"
 #include "sim/node.h"
 
 namespace ucm::sim {
@@ -9,7 +9,10 @@ namespace ucm::sim {
 class UcmNode final : public Node {
  public:
   UcmNode(const wire::IpAddress& address, std::uint64_t guid, const cm::Config& config)
-      : address_(address), guid_(guid), engine_(config) {}
+      : address_(address), guid_(guid), config_(config), engine_(config) {}
+
+  // Before anything else.
+  void record(recording::RecordedEngine::Sink sink) { engine_.record(0, config_, std::move(sink)); }
 
   cm::Engine& engine() { return engine_; }
 
@@ -35,7 +38,8 @@ class UcmNode final : public Node {
  private:
   wire::IpAddress address_;
   std::uint64_t guid_;
-  cm::Engine engine_;
+  cm::Config config_;
+  recording::RecordedEngine engine_;
 };
 
 }  // namespace ucm::sim

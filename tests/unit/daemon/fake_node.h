@@ -40,6 +40,10 @@ class FakeNode final : public NodeAccess {
     return listings;
   }
   node::FlightRecorder* recorder() const override { return flight_recorder; }
+  Result<void> record_engine(std::function<bool(Bytes record)> sink) override {
+    record_sink = std::move(sink);
+    return {};
+  }
   std::vector<node::Node::Count> counters() const override { return {{"node_received", 7}}; }
   std::vector<node::Node::Count> held() const override { return {{"connections", 3}}; }
   std::vector<host::Device> devices() const override { return device_list; }
@@ -50,6 +54,7 @@ class FakeNode final : public NodeAccess {
   std::vector<node::Node::Listing> listings;
   std::uint32_t list_calls = 1;
   node::FlightRecorder* flight_recorder = nullptr;
+  std::function<bool(Bytes record)> record_sink;
   std::vector<node::SessionId> low_port_sessions;
   std::vector<node::LinkId> removed_links;
   std::vector<node::SessionId> removed_sessions;

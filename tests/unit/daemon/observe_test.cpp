@@ -263,5 +263,47 @@ TEST(Prometheus, EveryLineIsACommentOrANameWithAValueAndBucketsGrow) {
   }
 }
 
+TEST(Record, ComesInWholeRecordsAndEndsForAReaderWhoIsTooSlow) {
+  RecordObservation recording;
+  const auto sink = recording.sink();
+  const std::vector<std::uint8_t> record(1000, 7);
+  EXPECT_FALSE(recording.has_news());
+  std::size_t taken = 0;
+  while (sink(record)) ++taken;
+  EXPECT_GE(taken * record.size(), 46u << 20);
+  EXPECT_FALSE(sink(record)) << "it goes on behind a gap";
+  std::size_t given = 0;
+  while (true) {
+    EXPECT_TRUE(recording.has_news());
+    Piece piece;
+    if (recording.next(piece) == Observation::Next::kEnd) break;
+    ASSERT_EQ(piece.size() % record.size(), 0u);
+    ASSERT_LE(piece.size(), ipc::kObservePieceMax);
+    given += piece.size() / record.size();
+  }
+  EXPECT_EQ(given, taken);
+}
+
+TEST(Record, ASinkOutlivesItsReader) {
+  auto recording = std::make_unique<RecordObservation>();
+  const auto sink = recording->sink();
+  const std::vector<std::uint8_t> record(10);
+  EXPECT_TRUE(sink(record));
+  recording.reset();
+  EXPECT_FALSE(sink(record));
+}
+
+TEST(Record, OneAtATime) {
+  ServerThread server;
+  Looker first(server);
+  Looker second(server);
+  ASSERT_EQ(first.observe(ipc::Subject::kRecord), 0);
+  EXPECT_EQ(second.observe(ipc::Subject::kRecord), EBUSY);
+  const std::vector<std::uint8_t> record{1, 2, 3};
+  server.run([&] { EXPECT_TRUE(server.node.record_sink(record)); });
+  const auto message = first.receive();
+  EXPECT_TRUE(std::equal(record.begin(), record.end(), message.begin() + sizeof(ipc::ControlHeader), message.end()));
+}
+
 }  // namespace
 }  // namespace ucm::daemon

@@ -476,5 +476,37 @@ TEST_F(Datagrams, AJoinIsAnsweredWithTheGroup) {
   EXPECT_EQ(join(connected, kGroup), EINVAL) << "a reliable connection";  // case 6.04
 }
 
+TEST_F(Nodes, ARecordingBeginsWithoutConnectionsAndKeepsListeners) {
+  std::size_t records = 0;
+  const auto sink = [&](Bytes) {
+    ++records;
+    return true;
+  };
+  const Connection first = establish();
+  const auto refused = b_.core.record_engine(now_, sink);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EBUSY);
+  EXPECT_EQ(records, 0u);
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, first.active), 0);
+  expect_event(b_, CmEventType::kDisconnected);
+  EXPECT_EQ(call(b_, CmCall::kDestroyId, first.passive), 0);
+  run_until(now_ + 100'000 * kMs);
+  const auto counted = [&] {
+    std::uint64_t sum = 0;
+    for (const Node::Count& count : b_.core.counters()) sum += count.value;
+    return sum;
+  };
+  const std::uint64_t before = counted();
+  ASSERT_TRUE(b_.core.record_engine(now_, sink));
+  EXPECT_EQ(counted(), before);
+  EXPECT_EQ(records, 2u) << "a start and a listener";
+
+  start_connect(a_, kB);
+  skip_resolution_events(a_);
+  const std::uint32_t passive = expect_event(b_, CmEventType::kConnectRequest).id;
+  EXPECT_EQ(call(b_, CmCall::kRequestTaken, passive), 0);
+  EXPECT_GT(records, 4u);
+}
+
 }  // namespace
 }  // namespace ucm::node
