@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <thread>
+#include <utility>
 
 namespace ucm::client {
 namespace {
@@ -20,9 +21,9 @@ std::int64_t monotonic_ns() {
   return std::int64_t{ts.tv_sec} * 1'000'000'000 + ts.tv_nsec;
 }
 
-// Looking at a ring is of use only while the node runs on another core.
+// Looking at a ring is of use only while the node runs on another core, and the peer on a third (docs/performance.md).
 std::int64_t spin_ns() {
-  static const std::int64_t length = std::thread::hardware_concurrency() > 1 ? ipc::kSpinNs : 0;
+  static const std::int64_t length = std::thread::hardware_concurrency() >= 3 ? ipc::kSpinNs : 0;
   return length;
 }
 
@@ -94,18 +95,66 @@ ipc::CmReply RingCmLink::call(const ipc::CmCommand& command) {
   const CancellationOff no_cancellation;
   if (core_->lost()) return lost_reply();
   const std::lock_guard lock(call_mutex_);
-  ipc::CmCommand numbered = command;
-  numbered.sequence = ++sequence_;
-  const Push pushed = commands_.try_push(ipc::bytes_of(numbered));
-  if (pushed == Push::kPushedWake) eventfd_write(doorbell_.get(), 1);
+  return exchange(command);
+}
+
+ipc::CmReply RingCmLink::post(const ipc::CmCommand& command) {
+  const CancellationOff no_cancellation;
+  if (core_->lost()) return lost_reply();
+  const std::lock_guard lock(call_mutex_);
+  if (command.call == ipc::CmCall::kCreateId) return create(command);
+  ipc::CmCommand posted = command;
+  posted.posted = 1;
   ipc::CmReply reply;
-  const bool sent = pushed == Push::kPushed || pushed == Push::kPushedWake;
-  if (sent && await_reply(reply) == Wait::kReply) {
-    reply.sequence = command.sequence;
+  reply.id = command.id;
+  return send(posted) ? reply : lost_reply();
+}
+
+ipc::CmReply RingCmLink::create(ipc::CmCommand command) {
+  ipc::CmReply reply;
+  if (numbers_left_ == 0) {
+    command.numbers = std::exchange(numbers_wanted_, ipc::kIdNumbersMax);
+    reply = exchange(command);
+    next_number_ = reply.id + 1;
+    numbers_left_ = reply.error == 0 ? reply.numbers : 0;
     return reply;
   }
-  core_->abandon();
-  return lost_reply();
+  --numbers_left_;
+  command.posted = 1;
+  command.id = reply.id = next_number_++;
+  return send(command) ? reply : lost_reply();
+}
+
+ipc::CmReply RingCmLink::exchange(ipc::CmCommand command) {
+  const std::uint32_t sequence = std::exchange(command.sequence, ++sequence_);
+  ipc::CmReply reply;
+  if (!send(command)) return lost_reply();
+  if (await_reply(reply) == Wait::kLost) {
+    core_->abandon();
+    return lost_reply();
+  }
+  reply.sequence = sequence;
+  return reply;
+}
+
+// False when the node is gone or has broken the rules.
+bool RingCmLink::send(const ipc::CmCommand& command) {
+  for (;;) {
+    switch (commands_.try_push(ipc::bytes_of(command))) {
+      case Push::kPushed:
+        return true;
+      case Push::kPushedWake:
+        eventfd_write(doorbell_.get(), 1);
+        return true;
+      case Push::kFull:
+        if (sleep_until_told()) continue;
+        break;
+      case Push::kBroken:
+        break;
+    }
+    core_->abandon();
+    return false;
+  }
 }
 
 RingCmLink::Wait RingCmLink::await_reply(ipc::CmReply& reply) {
@@ -133,11 +182,16 @@ RingCmLink::Wait RingCmLink::await_reply(ipc::CmReply& reply) {
 // False when the node is gone; a last look at the ring is due then.
 bool RingCmLink::sleep_until_reply() {
   if (!replies_.sleep_prepare()) return true;
+  const bool node_there = sleep_until_told();
+  static_cast<void>(replies_.sleep_done());
+  return node_there;
+}
+
+// Of a reply, or of room for commands.
+bool RingCmLink::sleep_until_told() {
   std::array<pollfd, 2> events{{{.fd = reply_fd_.get(), .events = POLLIN, .revents = 0},
                                 {.fd = core_->socket(), .events = POLLRDHUP, .revents = 0}}};
-  const int ready = ::poll(events.data(), events.size(), -1);
-  static_cast<void>(replies_.sleep_done());
-  if (ready <= 0) return true;
+  if (::poll(events.data(), events.size(), -1) <= 0) return true;
   if (events[0].revents != 0) drain(reply_fd_.get());
   return events[1].revents == 0;
 }

@@ -19,6 +19,7 @@ class RingCmLink final : public CmLink {
 
   int event_fd() const override { return event_fd_.get(); }
   ipc::CmReply call(const ipc::CmCommand& command) override;
+  ipc::CmReply post(const ipc::CmCommand& command) override;
   bool poll_event(ipc::CmEvent& event) override;
   bool arm() override;
   bool disarm() override;
@@ -29,8 +30,13 @@ class RingCmLink final : public CmLink {
 
   RingCmLink(std::shared_ptr<SessionCore> core, std::uint32_t id, ipc::SharedMemory memory, Answer& answer);
   ipc::CmReply lost_reply() const;
+  // With call_mutex_ held. The reply is that of a lost node when it is.
+  ipc::CmReply exchange(ipc::CmCommand command);
+  bool send(const ipc::CmCommand& command);
+  ipc::CmReply create(ipc::CmCommand command);
   Wait await_reply(ipc::CmReply& reply);
   bool sleep_until_reply();
+  bool sleep_until_told();
 
   const std::shared_ptr<SessionCore> core_;
   const std::uint32_t id_;
@@ -38,6 +44,10 @@ class RingCmLink final : public CmLink {
   ipc::FileDescriptor doorbell_, reply_fd_, event_fd_;
   std::mutex call_mutex_;
   std::uint32_t sequence_ = 0;
+  // Of IDs that can be made without asking. Most links have one ID: only a link's second one asks for more.
+  std::uint32_t next_number_ = 0;
+  std::uint32_t numbers_left_ = 0;
+  std::uint32_t numbers_wanted_ = 0;
   ipc::RingProducer commands_;
   ipc::RingConsumer replies_;
   std::mutex events_mutex_;

@@ -44,6 +44,10 @@ class CmLink {
   // Sends one command and waits for its reply; never touches event_fd. ENOTCONN in the reply when the node is gone.
   virtual ipc::CmReply call(const ipc::CmCommand& command) = 0;
 
+  // The same for a command that the node is expected to grant; where it can, it does not wait. Then the reply says
+  // success (with `id`), and what fails after all is told by an event: CmCommand::posted.
+  virtual ipc::CmReply post(const ipc::CmCommand& command) { return call(command); }
+
   // Takes the next event that the node has pushed; false when there is none. Does not consume a token.
   virtual bool poll_event(ipc::CmEvent& event) = 0;
 

@@ -48,6 +48,7 @@ std::optional<ipc::CmCommand> CmLink::poll_command() {
     broken_ = true;
     return std::nullopt;
   }
+  if (commands_.take_producer_waiting()) eventfd_write(reply_fd_.get(), 1);
   return command;
 }
 

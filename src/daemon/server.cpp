@@ -224,7 +224,7 @@ void Server::serve_link(LinkEntry& entry) {
     if (command->call == ipc::CmCall::kDestroyId && reply.error == 0) {
       session.events_waiting -= entry.link.drop_events_of(command->id);
     }
-    entry.link.reply(reply);
+    if (command->posted == 0) entry.link.reply(reply);
   }
   if (entry.link.broken()) {
     ++counters_.sessions_violated;

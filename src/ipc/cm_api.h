@@ -11,7 +11,7 @@
 
 namespace ucm::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 // A socket address without the operating system's layout.
 struct SocketAddress {
@@ -21,11 +21,12 @@ struct SocketAddress {
   std::uint32_t scope_id = 0;  // interface index of a link-local address
   std::uint32_t flow_info = 0;
   std::array<std::uint8_t, 16> address{};  // IPv6, or IPv4 in mapped form
+  bool operator==(const SocketAddress&) const = default;
 };
 static_assert(sizeof(SocketAddress) == 28);
 
 enum class CmCall : std::uint16_t {
-  kCreateId = 1,  // -> id
+  kCreateId = 1,  // -> id, numbers; posted: `id` is the next of the numbers that the link was given
   kDestroyId,     // always succeeds for an own ID; no event of it comes after the reply
   kMigrateId,     // sent on the new link; events after the reply come there
   kSetOption,
@@ -85,7 +86,10 @@ struct CmCommand {
   std::uint32_t sequence = 0;  // echoed in the reply
   CmCall call{};
   std::uint8_t qp_type = 0;  // kCreateId: ibv_qp_type (2 RC, 3 UC, 4 UD, 9 XRC sending, 10 XRC receiving)
-  std::uint8_t reserved = 0;
+  // 1: the program does not wait, and there is no reply. A failure is told by an event: kAddrError, kRouteError or
+  // kConnectError of kResolveAddr, kResolveRoute and kConnect. Of kEstablish and kDisconnect there is nothing to tell
+  // that other events do not.
+  std::uint8_t posted = 0;
   std::uint32_t id = 0;
   std::uint16_t port_space = 0;  // kCreateId: rdma_port_space
   std::uint16_t reserved2 = 0;
@@ -97,7 +101,8 @@ struct CmCommand {
   SocketAddress destination{};     // kResolveAddr, kJoinMulticast
   CmConnParam conn{};              // kConnect, kAccept, kReject
   std::uint32_t multicast = 0;     // kJoinMulticast
-  std::array<std::uint32_t, 15> reserved3{};
+  std::uint32_t numbers = 0;       // kCreateId: how many more IDs the link would like to make without asking
+  std::array<std::uint32_t, 14> reserved3{};
 };
 
 struct CmReply {
@@ -106,8 +111,9 @@ struct CmReply {
   std::uint32_t id = 0;
   std::uint32_t ifindex = 0;  // of the device the ID is bound to; 0 = none
   SocketAddress local{};
-  CmDevicePath device{};  // of the device the ID is bound to
-  std::array<std::uint32_t, 2> reserved{};
+  CmDevicePath device{};      // of the device the ID is bound to
+  std::uint32_t numbers = 0;  // kCreateId: so many after `id` are the link's, to be used in order
+  std::uint32_t reserved = 0;
 };
 
 // The values are those of rdma_cm_event_type.

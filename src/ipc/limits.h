@@ -17,9 +17,12 @@ inline constexpr std::size_t kLinksMax = 65536;
 // Descriptors passed with one control message: those of a link.
 inline constexpr std::size_t kDescriptorsMax = 4;
 
-// One command is outstanding per link, so these rings hold a few records.
-inline constexpr std::uint32_t kCommandRingSize = 4096;  // bytes
+// 80 commands that nobody waits for: more than a program posts while the node is busy with one turn.
+inline constexpr std::uint32_t kCommandRingSize = 32768;  // bytes
+// One command of a link waits for its reply, so this ring holds a few.
 inline constexpr std::uint32_t kReplyRingSize = 4096;
+// IDs that a link may make without asking; a few IDs lie idle with every link.
+inline constexpr std::uint32_t kIdNumbersMax = 32;
 // About 150 events without anybody reading; what does not fit waits in the node.
 inline constexpr std::uint32_t kEventRingSize = 65536;
 // 900 packets of 4 KiB: what a slow reader may be behind before packets are dropped.

@@ -109,22 +109,28 @@ struct UdpPort::Batch {
   alignas(cmsghdr) std::array<std::array<std::uint8_t, kControlBytes>, kBatchSize> controls{};
   std::array<std::array<std::uint8_t, kPayloadSizeMax>, kBatchSize> bytes{};
 
-  // The kernel overwrites the lengths: they are set before each call.
-  void prepare(std::size_t count);
+  Batch();
+  // The kernel overwrites the lengths of those that it fills.
+  void set_lengths(std::size_t count);
   wire::DatagramInfo info(std::size_t index);
 };
 
-void UdpPort::Batch::prepare(std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
+UdpPort::Batch::Batch() {
+  for (std::size_t i = 0; i < kBatchSize; ++i) {
     payloads[i] = {bytes[i].data(), bytes[i].size()};
     msghdr& message = messages[i].msg_hdr;
     message.msg_name = &sources[i];
-    message.msg_namelen = sizeof(sources[i]);
     message.msg_iov = &payloads[i];
     message.msg_iovlen = 1;
     message.msg_control = controls[i].data();
-    message.msg_controllen = controls[i].size();
-    message.msg_flags = 0;
+  }
+  set_lengths(kBatchSize);
+}
+
+void UdpPort::Batch::set_lengths(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    messages[i].msg_hdr.msg_namelen = sizeof(sources[i]);
+    messages[i].msg_hdr.msg_controllen = controls[i].size();
   }
 }
 
@@ -217,7 +223,6 @@ std::size_t UdpPort::receive(const Sink& sink, std::size_t datagrams_max) {
 }
 
 std::size_t UdpPort::receive_batch(int fd, const Sink& sink, std::size_t datagrams_max) {
-  batch_->prepare(datagrams_max);
   const int count = recvmmsg(fd, batch_->messages.data(), static_cast<unsigned>(datagrams_max), MSG_DONTWAIT, nullptr);
   if (count <= 0) return 0;
   for (int i = 0; i < count; ++i) {
@@ -229,6 +234,7 @@ std::size_t UdpPort::receive_batch(int fd, const Sink& sink, std::size_t datagra
     }
     sink({batch_->info(i), Bytes(batch_->bytes[i].data(), message.msg_len)});
   }
+  batch_->set_lengths(static_cast<std::size_t>(count));
   return static_cast<std::size_t>(count);
 }
 

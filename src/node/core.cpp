@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "base/check.h"
+#include "ipc/limits.h"
 #include "net/limits.h"
 #include "node/limits.h"
 #include "wire/headers.h"
@@ -63,19 +64,61 @@ RdmaId* Core::find_own(SessionId session, std::uint32_t id) {
   return found != nullptr && found->session == session ? found : nullptr;
 }
 
-// nullptr: the session has its share. Numbers come in a cycle, so that one just destroyed is not met again soon.
-RdmaId* Core::create(SessionId session, LinkId link) {
-  std::size_t& count = ids_of_session_[session];
-  if (count >= kIdsPerSessionMax) return nullptr;
-  ++count;
-  do ++last_id_;
-  while (last_id_ == 0 || ids_.contains(last_id_));
-  RdmaId& id = ids_[last_id_];
-  id.id = last_id_;
+bool Core::take_ids(SessionId session, std::size_t count) {
+  std::size_t& held = ids_of_session_[session];
+  if (count > kIdsPerSessionMax - held) return false;
+  held += count;
+  return true;
+}
+
+void Core::give_back_ids(SessionId session, std::size_t count) {
+  const auto held = ids_of_session_.find(session);
+  if ((held->second -= count) == 0) ids_of_session_.erase(held);
+}
+
+RdmaId& Core::make(std::uint32_t number, SessionId session, LinkId link) {
+  RdmaId& id = ids_[number];
+  id.id = number;
   id.session = session;
   id.link = link;
   if (callbacks_.user_of) id.user = callbacks_.user_of(session);
-  return &id;
+  return id;
+}
+
+// nullptr: the session has its share. Numbers come in a cycle, so that one just destroyed is not met again soon.
+RdmaId* Core::create(SessionId session, LinkId link) {
+  if (!take_ids(session, 1)) return nullptr;
+  do ++last_id_;
+  while (last_id_ == 0 || ids_.contains(last_id_));
+  return &make(last_id_, session, link);
+}
+
+// Returns how many: those after the last number, up to the first that is in use.
+std::uint32_t Core::grant_numbers(SessionId session, LinkId link, std::uint32_t count) {
+  forget_grant(link);
+  count = std::min(count, ipc::kIdNumbersMax);
+  if (count == 0 || !take_ids(session, count)) return 0;
+  Grant& grant = grants_[link] = {.session = session, .next = last_id_ + 1};
+  for (; grant.left < count && last_id_ + 1 != 0 && !ids_.contains(last_id_ + 1); ++grant.left) ++last_id_;
+  if (grant.left < count) give_back_ids(session, count - grant.left);
+  return grant.left;
+}
+
+// nullptr: the number is not the link's, or has been given to another once all were used up.
+RdmaId* Core::create_granted(SessionId session, LinkId link, std::uint32_t number) {
+  const auto grant = grants_.find(link);
+  if (grant == grants_.end() || grant->second.session != session) return nullptr;
+  if (grant->second.left == 0 || grant->second.next != number || ids_.contains(number)) return nullptr;
+  ++grant->second.next;
+  --grant->second.left;
+  return &make(number, session, link);
+}
+
+void Core::forget_grant(LinkId link) {
+  const auto grant = grants_.find(link);
+  if (grant == grants_.end()) return;
+  if (grant->second.left != 0) give_back_ids(grant->second.session, grant->second.left);
+  grants_.erase(grant);
 }
 
 void Core::forget_resolution(RdmaId& id) {
@@ -98,8 +141,7 @@ void Core::destroy(TimeNs now, std::uint32_t number) {
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
   listening_.erase(number);
   ports_.release(number);
-  const auto count = ids_of_session_.find(id.session);
-  if (--count->second == 0) ids_of_session_.erase(count);
+  give_back_ids(id.session, 1);
   ids_.erase(number);
   work_ = true;
 }
@@ -120,11 +162,17 @@ void Core::destroy_where(TimeNs now, Predicate predicate) {
 void Core::remove_link(TimeNs now, LinkId link) {
   at(now);
   destroy_where(now, [&](const RdmaId& id) { return id.link == link; });
+  forget_grant(link);
 }
 
 void Core::remove_session(TimeNs now, SessionId session) {
   at(now);
   destroy_where(now, [&](const RdmaId& id) { return id.session == session; });
+  std::erase_if(grants_, [&](const auto& grant) {
+    if (grant.second.session != session) return false;
+    if (grant.second.left != 0) give_back_ids(session, grant.second.left);
+    return true;
+  });
   low_port_sessions_.erase(session);
 }
 

@@ -79,6 +79,12 @@ class Core {
   const RdmaId* find(std::uint32_t id) const;
   RdmaId* find_own(SessionId session, std::uint32_t id);
   RdmaId* create(SessionId session, LinkId link);
+  RdmaId& make(std::uint32_t number, SessionId session, LinkId link);
+  bool take_ids(SessionId session, std::size_t count);  // of its share; false: it has not so many left
+  void give_back_ids(SessionId session, std::size_t count);
+  std::uint32_t grant_numbers(SessionId session, LinkId link, std::uint32_t count);
+  RdmaId* create_granted(SessionId session, LinkId link, std::uint32_t number);
+  void forget_grant(LinkId link);
   void destroy(TimeNs now, std::uint32_t id);
   void forget_resolution(RdmaId& id);
   template <class Predicate>
@@ -100,6 +106,7 @@ class Core {
   Result<void> perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCommand& command);
   // One function per rdma_cm call; the state has been checked.
   Result<void> create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply);
+  void tell_failure(RdmaId& id, const ipc::CmCommand& command, int error);
   void migrate(RdmaId& id, LinkId link);
   Result<void> set_option(RdmaId& id, const ipc::CmCommand& command);
   Result<void> bind_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
@@ -154,7 +161,14 @@ class Core {
   PortSpaces ports_;
 
   std::unordered_map<std::uint32_t, RdmaId> ids_;
-  std::unordered_map<SessionId, std::size_t> ids_of_session_;
+  std::unordered_map<SessionId, std::size_t> ids_of_session_;  // with those granted
+  // Numbers that a link may give to IDs without asking, in order.
+  struct Grant {
+    SessionId session = 0;
+    std::uint32_t next = 0;
+    std::uint32_t left = 0;
+  };
+  std::unordered_map<LinkId, Grant> grants_;
   std::set<std::uint32_t> listening_;  // IDs
   std::set<SessionId> low_port_sessions_;
   std::uint32_t last_id_ = 0;

@@ -113,6 +113,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
     reply.local = to_socket_address(id->local);
   }
   if (!done) reply.error = done.error().code;
+  if (!done && command.posted != 0 && id != nullptr) tell_failure(*id, command, reply.error);
   if (recorder_ != nullptr) recorder_->end_call(find_own(session, reply.id), command.call, reply.error);
   return reply;
 }
@@ -136,12 +137,27 @@ Result<void> Core::perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCom
 
 Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply) {
   if (!is_port_space(command.port_space)) return fail(EINVAL, "unknown port space");
-  RdmaId* const id = create(session, link);
+  RdmaId* const id = command.posted != 0 ? create_granted(session, link, command.id) : create(session, link);
   if (id == nullptr) return fail(ENOMEM, "the process has too many IDs");
   id->port_space = static_cast<wire::PortSpace>(command.port_space);
   id->qp_type = command.qp_type;
   reply.id = id->id;
+  if (command.posted == 0) reply.numbers = grant_numbers(session, link, command.numbers);
   return {};
+}
+
+// Nobody waits for the reply.
+void Core::tell_failure(RdmaId& id, const ipc::CmCommand& command, int error) {
+  struct Failure {
+    ipc::CmCall call;
+    ipc::CmEventType event;
+  };
+  static constexpr std::array kFailures{Failure{ipc::CmCall::kResolveAddr, ipc::CmEventType::kAddrError},
+                                        Failure{ipc::CmCall::kResolveRoute, ipc::CmEventType::kRouteError},
+                                        Failure{ipc::CmCall::kConnect, ipc::CmEventType::kConnectError}};
+  const auto* const failure = std::ranges::find(kFailures, command.call, &Failure::call);
+  if (failure == kFailures.end()) return;
+  push_event(id.id, {.type = failure->event, .status = -error, .id = id.id});
 }
 
 // Requests that nobody has read yet follow their listener.

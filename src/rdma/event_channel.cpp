@@ -12,6 +12,14 @@
 #include "rdma/process.h"
 
 namespace ucm::rdma {
+namespace {
+
+ipc::SocketAddress without_port(ipc::SocketAddress address) {
+  address.port = 0;
+  return address;
+}
+
+}  // namespace
 
 Event::Event(std::shared_ptr<Id> reported_on) : rdma_cm_event{}, reported_on_(std::move(reported_on)) {
   reported_on_->count_delivered();
@@ -82,12 +90,28 @@ void EventChannel::close() {
 }
 
 ipc::CmReply EventChannel::call(const ipc::CmCommand& command) {
-  if (inherited_by_fork()) {
-    ipc::CmReply reply;
-    reply.error = ENOTCONN;
-    return reply;
-  }
+  if (inherited_by_fork()) return {.error = ENOTCONN};
   return link_->call(command);
+}
+
+ipc::CmReply EventChannel::post(const ipc::CmCommand& command) {
+  if (inherited_by_fork()) return {.error = ENOTCONN};
+  return link_->post(command);
+}
+
+bool EventChannel::has_resolved(const ipc::SocketAddress& destination) {
+  const std::lock_guard lock(mutex_);
+  return resolved_.family != 0 && resolved_ == without_port(destination);
+}
+
+void EventChannel::set_resolved(const ipc::SocketAddress& destination) {
+  const std::lock_guard lock(mutex_);
+  resolved_ = without_port(destination);
+}
+
+void EventChannel::forget_resolved() {
+  const std::lock_guard lock(mutex_);
+  resolved_ = {};
 }
 
 void EventChannel::add(std::shared_ptr<Id> id) {

@@ -72,8 +72,14 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   // told.
   Result<Event*> next_event();
 
-  // One command on this channel's link. The reply's error is ENOTCONN in a forked child.
+  // One command on this channel's link, as CmLink's. The reply's error is ENOTCONN in a forked child.
   ipc::CmReply call(const ipc::CmCommand& command);
+  ipc::CmReply post(const ipc::CmCommand& command);
+
+  // The destination that an ID of this channel has resolved last: likely to be resolved again, and with success.
+  bool has_resolved(const ipc::SocketAddress& destination);
+  void set_resolved(const ipc::SocketAddress& destination);
+  void forget_resolved();
 
   // The link when it leads to the kernel, or nullptr.
   kernel::KernelLink* kernel() const { return kernel_; }
@@ -130,6 +136,7 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   std::mutex mutex_;
   bool closed_ = false;
   bool told_node_lost_ = false;
+  ipc::SocketAddress resolved_;  // without its port; family 0: none
   std::deque<Pending> pending_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Id>> ids_;
 };

@@ -13,6 +13,9 @@ namespace {
 
 constexpr sa_family_t kInfinibandFamily = 27;  // AF_IB
 
+// What a program can say in a request: 92 bytes less the 36 of the IP CM header.
+constexpr std::size_t kRequestPrivateDataMax = 56;
+
 // What a NULL rdma_conn_param stands for.
 constexpr std::uint8_t kDefaultRetryCount = 7;
 
@@ -70,7 +73,7 @@ Result<Id*> Id::create(rdma_event_channel* channel, void* context, rdma_port_spa
   command.call = ipc::CmCall::kCreateId;
   command.port_space = static_cast<std::uint16_t>(port_space);
   command.qp_type = static_cast<std::uint8_t>(qp_type);
-  const ipc::CmReply reply = events->call(command);
+  const ipc::CmReply reply = events->post(command);
   if (reply.error != 0) {
     if (channel == nullptr) events->close();
     return fail(reply.error, "the node refused to make an ID");
@@ -157,14 +160,15 @@ ipc::CmCommand Id::command(ipc::CmCall call) const {
   return command;
 }
 
-Result<ipc::CmReply> Id::call(const ipc::CmCommand& command) {
-  const ipc::CmReply reply = current_channel()->call(command);
+Result<ipc::CmReply> Id::call(const ipc::CmCommand& command) { return result_of(current_channel()->call(command)); }
+
+Result<ipc::CmReply> Id::result_of(const ipc::CmReply& reply) {
   if (reply.error == ENOTCONN) return fail(ENOTCONN, "the UCM node is gone");
   if (reply.error != 0) return fail(reply.error, std::strerror(reply.error));
   return reply;
 }
 
-Result<ipc::CmReply> Id::call_entering(Phase next, const ipc::CmCommand& command) {
+Result<ipc::CmReply> Id::call_entering(Phase next, const ipc::CmCommand& command, Answer answer) {
   Phase before;
   {
     const std::lock_guard lock(mutex_);
@@ -172,7 +176,8 @@ Result<ipc::CmReply> Id::call_entering(Phase next, const ipc::CmCommand& command
     // Before the call: the event that ends the phase may be read by another thread before the call returns.
     phase_ = next;
   }
-  auto reply = call(command);
+  const std::shared_ptr<EventChannel> events = current_channel();
+  auto reply = result_of(answer == Answer::kExpected ? events->post(command) : events->call(command));
   if (!reply) {
     const std::lock_guard lock(mutex_);
     if (phase_ == next) phase_ = before;
@@ -183,6 +188,16 @@ Result<ipc::CmReply> Id::call_entering(Phase next, const ipc::CmCommand& command
 void Id::set_phase(Phase phase) {
   const std::lock_guard lock(mutex_);
   phase_ = phase;
+}
+
+bool Id::has_qp() {
+  const std::lock_guard lock(qp_mutex_);
+  return qp != nullptr;
+}
+
+Phase Id::phase() {
+  const std::lock_guard lock(mutex_);
+  return phase_;
 }
 
 Result<void> Id::supported() const {
@@ -238,8 +253,10 @@ Result<void> Id::resolve_addr(const sockaddr* source, const sockaddr* destinatio
     if (!from) return tl::unexpected(from.error());
     resolve.source = *from;
   }
+  const bool known = source == nullptr && phase() == Phase::kIdle && current_channel()->has_resolved(*to);
   const sockaddr_storage before = std::exchange(route.addr.dst_storage, to_sockaddr(*to));
-  if (auto reply = call_entering(Phase::kResolvingAddress, resolve); !reply) {
+  const Answer answer = known ? Answer::kExpected : Answer::kAwaited;
+  if (auto reply = call_entering(Phase::kResolvingAddress, resolve, answer); !reply) {
     route.addr.dst_storage = before;
     return tl::unexpected(reply.error());
   }
@@ -250,7 +267,10 @@ Result<void> Id::resolve_route(int timeout_ms) {
   if (auto known = supported(); !known) return known;
   ipc::CmCommand resolve = command(ipc::CmCall::kResolveRoute);
   resolve.timeout_ms = static_cast<std::uint32_t>(timeout_ms);
-  if (auto reply = call_entering(Phase::kResolvingRoute, resolve); !reply) return tl::unexpected(reply.error());
+  const Answer answer = phase() == Phase::kAddressResolved && timeout_ms != 0 ? Answer::kExpected : Answer::kAwaited;
+  if (auto reply = call_entering(Phase::kResolvingRoute, resolve, answer); !reply) {
+    return tl::unexpected(reply.error());
+  }
   return complete();
 }
 
@@ -365,7 +385,11 @@ Result<void> Id::connect(const rdma_conn_param* param) {
     const auto* bytes = static_cast<const std::uint8_t*>(param->private_data);
     if (auto fits = append_private_data(connect.conn, {bytes, param->private_data_len}); !fits) return fits;
   }
-  if (auto reply = call_entering(Phase::kConnecting, connect); !reply) return tl::unexpected(reply.error());
+  // A QP of the program's own may have any number, and only the node knows whose that is.
+  const bool agreed = phase() == Phase::kRouteResolved && qp_type == IBV_QPT_RC && has_qp() &&
+                      connect.conn.private_data_size <= kRequestPrivateDataMax;
+  const Answer answer = agreed ? Answer::kExpected : Answer::kAwaited;
+  if (auto reply = call_entering(Phase::kConnecting, connect, answer); !reply) return tl::unexpected(reply.error());
   return complete();
 }
 
@@ -462,12 +486,10 @@ Result<void> Id::disconnect() {
     if (auto reply = call(command(ipc::CmCall::kDisconnect)); !reply) return tl::unexpected(reply.error());
     return {};
   }
-  Phase next;
-  {
-    const std::lock_guard lock(mutex_);
-    next = is_connection(phase_) ? Phase::kDisconnecting : phase_;
-  }
-  if (auto reply = call_entering(next, command(ipc::CmCall::kDisconnect)); !reply) {
+  const Phase before = phase();
+  const Phase next = is_connection(before) ? Phase::kDisconnecting : before;
+  const Answer answer = before >= Phase::kConnecting ? Answer::kExpected : Answer::kAwaited;
+  if (auto reply = call_entering(next, command(ipc::CmCall::kDisconnect), answer); !reply) {
     return tl::unexpected(reply.error());
   }
   return complete();

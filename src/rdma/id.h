@@ -99,9 +99,14 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   std::shared_ptr<EventChannel> current_channel();
   ipc::CmCommand command(ipc::CmCall call) const;
   Result<ipc::CmReply> call(const ipc::CmCommand& command);
+  // Where the node is known to agree the reply is not waited for. What fails all the same is told by an event.
+  enum class Answer : std::uint8_t { kAwaited, kExpected };
   // The same, being in `next` meanwhile; back in the phase before when the node refuses.
-  Result<ipc::CmReply> call_entering(Phase next, const ipc::CmCommand& command);
+  Result<ipc::CmReply> call_entering(Phase next, const ipc::CmCommand& command, Answer answer = Answer::kAwaited);
+  static Result<ipc::CmReply> result_of(const ipc::CmReply& reply);
   void set_phase(Phase phase);
+  Phase phase();
+  bool has_qp();
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
   bool is_xrc() const { return qp_type == IBV_QPT_XRC_SEND || qp_type == IBV_QPT_XRC_RECV; }
   Result<void> supported() const;

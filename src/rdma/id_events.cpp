@@ -31,8 +31,10 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       }
       set_addresses(cause.path, cause.device);
       set_phase(Phase::kAddressResolved);
+      current_channel()->set_resolved(cause.path.remote);
       return true;
     case ipc::CmEventType::kAddrError: {
+      current_channel()->forget_resolved();
       // A datagram service may answer with a Q_Key that cannot be used.
       const std::lock_guard lock(mutex_);
       const bool answered = phase_ == Phase::kConnecting;
@@ -58,10 +60,15 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       if (is_datagram()) process_datagram_answer(cause, told);
       return true;
     case ipc::CmEventType::kRejected:
-      told.set_connection(cause.conn);
-      return process_end(told);
     case ipc::CmEventType::kUnreachable:
-      if (is_datagram()) told.set_datagram(cause.conn, {});
+      // It has crossed with kEstablish.
+      if (!is_datagram() && phase() == Phase::kEstablished) {
+        set_type(told, ipc::CmEventType::kDisconnected);
+        told.status = 0;
+        return process_end(told);
+      }
+      if (cause.type == ipc::CmEventType::kRejected) told.set_connection(cause.conn);
+      if (cause.type == ipc::CmEventType::kUnreachable && is_datagram()) told.set_datagram(cause.conn, {});
       return process_end(told);
     case ipc::CmEventType::kConnectError:
     case ipc::CmEventType::kDisconnected:
@@ -98,10 +105,12 @@ Result<std::shared_ptr<Id>> Id::adopt(const ipc::CmEvent& request) {
   child->remote_ece_ = ibv_ece{request.conn.ece_vendor_id, request.conn.ece_options, 0};
   // A datagram request tells no route.  // Linux: same
   is_datagram() ? child->set_addresses(request.path, request.device) : child->set_route(request.path, request.device);
-  // The request may have been withdrawn, or the listener destroyed, while the event waited.
   Result<void> usable = child->attach_device(request.path.ifindex, request.device);
   if (usable) {
-    if (auto reply = child->call(child->command(ipc::CmCall::kRequestTaken)); !reply) {
+    // The listener may have been destroyed while the event waited; then accepting fails. What moves to another link
+    // must not overtake this.
+    const ipc::CmCommand taken = child->command(ipc::CmCall::kRequestTaken);
+    if (auto reply = result_of(synchronous_ ? events->call(taken) : events->post(taken)); !reply) {
       usable = tl::unexpected(reply.error());
     }
   }
@@ -171,7 +180,7 @@ Result<void> Id::connect_qp() {
     if (local.vendor_id != 0 && ibv_set_ece(qp, &remote) != 0) return fail(EINVAL, "the QP refused the peer's ECE");
     if (auto ready = ready_qp(); !ready) return ready;
   }
-  const auto reply = call_entering(Phase::kEstablished, command(ipc::CmCall::kEstablish));
+  const auto reply = call_entering(Phase::kEstablished, command(ipc::CmCall::kEstablish), Answer::kExpected);
   if (!reply) return tl::unexpected(reply.error());
   return {};
 }

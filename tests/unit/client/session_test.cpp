@@ -127,6 +127,45 @@ TEST_F(SessionTest, EveryEventComesInOrderWithOneTokenAlsoWhenTheRingOverflows) 
   EXPECT_FALSE(next(*link, 0));
 }
 
+TEST_F(SessionTest, PostedCommandsComeInOrderHoweverManyAndGetNoReply) {
+  const auto session = open_session(server);
+  const auto link = session->open_cm_link().value();
+  std::atomic<std::uint32_t> seen{0};
+  std::atomic<bool> wrong{false};
+  on_execute([&](node::SessionId, node::LinkId, const ipc::CmCommand& c) {
+    const bool posted = c.call == ipc::CmCall::kDisconnect;
+    if (c.id != seen || (c.posted != 0) != posted) wrong = true;
+    ++seen;
+    return ipc::CmReply{.error = posted ? EINVAL : 0, .id = c.id};
+  });
+  constexpr std::uint32_t kCommands = 1000;  // many times what the ring holds
+  for (std::uint32_t i = 0; i < kCommands; ++i) {
+    ASSERT_EQ(link->post(command(ipc::CmCall::kDisconnect, i)).error, 0);
+  }
+  EXPECT_EQ(link->call(command(ipc::CmCall::kListen, kCommands)).id, kCommands);
+  EXPECT_EQ(seen, kCommands + 1);
+  EXPECT_FALSE(wrong);
+  server.kill();
+  EXPECT_TRUE(readable(session->lost_fd()));
+  EXPECT_EQ(link->post(command(ipc::CmCall::kDisconnect)).error, ENOTCONN);
+}
+
+TEST_F(SessionTest, ALinkMakesIdsWithoutAskingWhileItHasNumbers) {
+  const auto session = open_session(server);
+  const auto link = session->open_cm_link().value();
+  std::uint32_t next = 100, asked = 0;
+  on_execute([&](node::SessionId, node::LinkId, const ipc::CmCommand& c) {
+    if (c.posted != 0) return ipc::CmReply{};
+    ++asked;
+    const ipc::CmReply reply{.id = next, .numbers = c.numbers};
+    next += 1 + c.numbers;
+    return reply;
+  });
+  const std::uint32_t all = 1 + 2 * (1 + ipc::kIdNumbersMax);
+  for (std::uint32_t i = 0; i < all; ++i) EXPECT_EQ(link->post(command(ipc::CmCall::kCreateId)).id, 100 + i);
+  EXPECT_EQ(asked, 3u) << "the first ID of a link asks for no more";
+}
+
 TEST_F(SessionTest, ATokenComesOnceForEveryTimeItIsAskedFor) {
   const auto session = open_session(server);
   const auto link = session->open_cm_link().value();

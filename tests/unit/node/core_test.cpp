@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "ipc/limits.h"
 #include "node/limits.h"
 #include "unit/node/nodes.h"
 #include "wire/headers.h"
@@ -246,6 +247,43 @@ TEST_F(Nodes, RefusalsHaveTheErrorsOfLinux) {
 
   const std::uint32_t taken = create(a_);
   EXPECT_EQ(bind(a_, taken, kA, 80), EADDRINUSE);
+}
+
+TEST_F(Nodes, ALinkMakesIdsOfTheNumbersItWasGivenInOrder) {
+  const auto granted =
+      a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 2, .port_space = 0x0106, .numbers = 1000});
+  ASSERT_EQ(granted.numbers, ipc::kIdNumbersMax);
+  const auto make = [&](std::uint32_t number, SessionId session = kSession, LinkId link = kLinkId) {
+    ipc::CmCommand command{.call = CmCall::kCreateId, .qp_type = 2, .posted = 1, .id = number, .port_space = 0x0106};
+    return a_.execute(now_, command, session, link).error;
+  };
+  EXPECT_EQ(make(granted.id + 2), ENOMEM) << "not in order";
+  EXPECT_EQ(make(granted.id + 1, 6), ENOMEM) << "another process";
+  EXPECT_EQ(make(granted.id + 1, kSession, 51), ENOMEM) << "another link";
+  for (std::uint32_t i = 1; i <= granted.numbers; ++i) EXPECT_EQ(make(granted.id + i), 0);
+  EXPECT_EQ(make(granted.id + granted.numbers + 1), ENOMEM) << "all used";
+  EXPECT_EQ(resolve(a_, granted.id + granted.numbers, kB).error, 0);
+  EXPECT_EQ(create(a_), granted.id + granted.numbers + 1) << "others go on behind them";
+}
+
+TEST_F(Nodes, WhatNobodyWaitsForTellsItsFailureByAnEvent) {
+  const std::uint32_t id = create(a_);
+  const auto post = [&](ipc::CmCommand command) {
+    command.posted = 1;
+    command.id = id;
+    a_.execute(now_, command);
+    settle();
+  };
+  post({.call = CmCall::kResolveAddr, .timeout_ms = 9, .destination = address(wire::IpAddress::ipv4(0x0b000001), 1)});
+  EXPECT_EQ(expect_event(a_, CmEventType::kAddrError).status, -ENETUNREACH);
+  EXPECT_EQ(resolve(a_, id, kB).error, 0);
+  expect_event(a_, CmEventType::kAddrResolved);
+  post({.call = CmCall::kResolveRoute});
+  EXPECT_EQ(expect_event(a_, CmEventType::kRouteError).status, -EINVAL);
+  post({.call = CmCall::kConnect, .conn = conn(501)});
+  EXPECT_EQ(expect_event(a_, CmEventType::kConnectError).status, -EINVAL);
+  post({.call = CmCall::kDisconnect});
+  EXPECT_TRUE(a_.events.empty());
 }
 
 TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
