@@ -46,6 +46,11 @@ test: ## Build with GCC and Clang, and run every test, also under sanitizers
 	@scripts/setup.sh interop || echo "the tests against a Linux kernel will be skipped"
 	@scripts/test.sh all $(JOBS)
 
+.PHONY: test-long
+test-long: ## Test what takes long: programs where datagrams get lost, and under sanitizers (an hour)
+	@scripts/setup.sh build demo test
+	@scripts/test.sh long $(JOBS)
+
 .PHONY: test-interop
 test-interop: ## Test against a stock Linux kernel, which runs in a virtual machine
 	@scripts/setup.sh build demo test

@@ -3,6 +3,7 @@
 #   test.sh all [JOBS]         every test; ends with the closing line of the end-to-end tests
 #   test.sh interop [JOBS]     UCM against a Linux kernel in a virtual machine
 #   test.sh sanitizers [JOBS]  the builds with sanitizers and their tests
+#   test.sh long [JOBS]        Debian's programs where datagrams get lost, and all of them under sanitizers: an hour
 set -euo pipefail
 suite=$1
 jobs=${2:-$(nproc)}
@@ -33,9 +34,9 @@ check() {  # PRESET CTEST ARGUMENTS
 # fails at once, also what a second run would not show.
 sanitizers() {
   step "Clang, address and undefined-behaviour sanitizers: build" build asan
-  step "Clang, address and undefined-behaviour sanitizers: tests" check asan
+  step "Clang, address and undefined-behaviour sanitizers: tests" check asan -LE long
   step "Clang, thread sanitizer: build of what has threads" build tsan
-  step "Clang, thread sanitizer: tests" check tsan
+  step "Clang, thread sanitizer: tests" check tsan -LE long
 }
 
 # Long enough to meet a mistake that is easy to meet; `make fuzz` searches on.
@@ -48,13 +49,19 @@ case $suite in
   sanitizers)
     sanitizers
     ;;
+  long)
+    step "GCC: build" build release
+    step "GCC: Debian's programs, 1 % of the datagrams lost" check release -L long
+    step "Clang, address and undefined-behaviour sanitizers: build" build asan
+    step "Clang, address and undefined-behaviour sanitizers: Debian's programs" check asan -L long
+    ;;
   interop)
     step "GCC: build" build release
     step "UCM against Linux: tests" check release -L interop
     ;;
   all)
     step "GCC: build" build release
-    step "GCC: unit tests" check release -LE "e2e|interop"
+    step "GCC: unit tests" check release -LE "e2e|interop|long"
     sanitizers
     fuzzing 20
     # Foreign programs have races of their own: one that fails is run once more, and ctest shows both runs.

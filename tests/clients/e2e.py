@@ -10,6 +10,7 @@ Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed
 """
 
 import pathlib
+import re
 import sys
 import time
 import zlib
@@ -31,7 +32,25 @@ import wire
 
 CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks, python_verbs]
 CASES = runner.collect(*CATALOGUE, own, faults, life, look, wire)
+# What also runs where datagrams get lost: whatever moves data, over one path.
+LOSSY = re.compile(r"programs\.\w+\.veth4\.root|programs\.small\.veth6\.root|rsockets\.(?!bad_network|preload_falls_back)\w+\.veth[46]"
+                   r"(\.root)?|rsockets\.preload_fork|verbs_utils\.pingpong|perftest\.(?!bad_network)\w+|stacks\.\w+|python_verbs\.\w+|"
+                   r"own\.(threads|channels|datagrams|rsockets)\.own")
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "programs.md"
+
+
+def is_lossy(name: str) -> bool:
+    return LOSSY.fullmatch(name) is not None
+
+
+def ctests(sanitizer: str) -> list[str]:
+    """NAME;LABELS;ARGUMENTS of what a build is tested with, labels and arguments between blanks. Long ones under a sanitizer
+    and over loss are not part of `make test`. Thread-sanitized builds run our own programs only: the sanitizer must be in
+    all of a program's code."""
+    names = [name for name in CASES if "thread" not in sanitizer or name.startswith("own.")]
+    found = [f"e2e.{name};{'e2e' if CASES[name].short or not sanitizer else 'long'};{name}" for name in names]
+    lossy = [name for name in names if is_lossy(name) and not sanitizer]
+    return found + [f"loss.{name};faults {'e2e' if CASES[name].short else 'long'};--loss 1 {name}" for name in lossy]
 
 
 def faults_of(name: str, loss: int) -> str:
@@ -56,22 +75,24 @@ def run(name: str, build: pathlib.Path, loss: int) -> int:
 
 def main() -> int:
     parser = runner.argument_parser("End-to-end tests of UCM")
-    parser.add_argument("--list-sanitized", action="store_true", help="print those that sanitizer builds run")
+    parser.add_argument("--ctests", metavar="SANITIZER", help="print what ctest runs of a build, `none` or with a sanitizer")
     parser.add_argument("--loss", type=int, default=0, metavar="PERCENT", help="of the datagrams that a node receives, but "
                         "those of UC and UD QPs, which nobody would repeat")
     parser.add_argument("--document", action="store_true", help="print docs/programs.md")
     parser.add_argument("--check-document", action="store_true", help="compare it with what would be printed")
     arguments = parser.parse_args()
     if arguments.document:
-        print(catalogue.document(CATALOGUE, CASES), end="")
+        print(catalogue.document(CATALOGUE, CASES, is_lossy), end="")
         return 0
     if arguments.check_document:
-        same = DOCUMENT.read_text() == catalogue.document(CATALOGUE, CASES)
+        same = DOCUMENT.read_text() == catalogue.document(CATALOGUE, CASES, is_lossy)
         print("as printed" if same else f"tests/clients/e2e.py --document > {DOCUMENT}")
         return 0 if same else 1
-    if arguments.list or arguments.list_sanitized:
-        names = [name for name, case in CASES.items() if arguments.list or case.sanitized]
-        print("\n".join(names))
+    if arguments.list:
+        print("\n".join(CASES))
+        return 0
+    if arguments.ctests:
+        print("\n".join(ctests("" if arguments.ctests == "none" else arguments.ctests)))
         return 0
     chosen = runner.choose(parser, CASES, tuple(arguments.name))
     if not runner.can_run_here():

@@ -66,4 +66,4 @@ def no_route(lab: Lab):
 CASES = {case.__name__: case for case in (
     rping_on_bad_network, ucmatose_on_bad_network, small_on_bad_network, nobody_listens, no_neighbour, no_route)}
 for case in CASES.values():
-    case.sanitized = case in (small_on_bad_network, nobody_listens)
+    case.short = case in (small_on_bad_network, nobody_listens)

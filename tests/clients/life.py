@@ -258,4 +258,4 @@ CASES = {case.__name__: case for case in (
     client_killed, server_killed, daemon_killed, racing_starts, status_and_stop, other_users_daemon, mixed_users,
     embedded, mode_off, installed, idle_exit, doctor, bench)}
 for case in CASES.values():
-    case.sanitized = case in (client_killed, daemon_killed, racing_starts, embedded, bench)
+    case.short = case in (client_killed, daemon_killed, racing_starts, embedded, bench)

@@ -246,4 +246,4 @@ def privacy(lab: Lab):
 CASES = {case.__name__: case for case in (list_and_show, statistics, trace_and_capture, record_and_replay,
                                             recording_needs_a_quiet_node, privacy)}
 for case in CASES.values():
-    case.sanitized = case in (list_and_show, trace_and_capture, record_and_replay)
+    case.short = case in (list_and_show, trace_and_capture, record_and_replay)

@@ -41,7 +41,7 @@ def case(function, *arguments):
     def run(lab: Lab):
         function(lab, *arguments)
 
-    run.sanitized = True
+    run.short = True
     return run
 
 

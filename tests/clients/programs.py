@@ -191,7 +191,7 @@ def on_path(function, kind: str, user: str):
     def case(lab: Lab):
         function(lab, lab.path(kind), user)
 
-    case.sanitized = function is everything_small and user == "root" and kind in ("loopback4", "veth6") or (
+    case.short = function is everything_small and user == "root" and kind in ("loopback4", "veth6") or (
         function is everything_small and user == "user" and kind == "veth4")
     return case
 
@@ -212,8 +212,8 @@ ROWS = [
     Row("rping", "one persistent server, 64 clients", "rping_many."),
     Row("ucmatose", "500 connections, 50 messages each", "ucmatose."),
     Row("ucmatose", "IDs migrated between channels (`-m`)", "ucmatose_migrate."),
-    Row("udaddy", "10 and 64 services; RDMA_PS_IPOIB", "udaddy."),
-    Row("mckey", "two receivers and a sender; RDMA_PS_IPOIB", "mckey."),
+    Row("udaddy", "10 and 64 services; RDMA_PS_IPOIB", "udaddy.", "CM"),
+    Row("mckey", "two receivers and a sender; RDMA_PS_IPOIB", "mckey.", "CM"),
     Row("cmtime", "1,000 connections", "cmtime."),
     Row("rdma_server, rdma_client", "", "rdma_client."),
     Row("rdma_xserver, rdma_xclient", "RC (`-c r`); XRC in RDMA_PS_IB (`-c x`); IPv4: the server listens nowhere else", "rdma_xclient."),
@@ -232,7 +232,7 @@ for kind in PATHS:
                                ("ucmatose_migrate", ucmatose_migrate), ("cmtime", cmtime_many), ("udaddy", udaddy_many),
                                ("rdma_client", rdma_client_case), ("small", everything_small)):
             case = on_path(function, kind, user)
-            if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.sanitized):
+            if (function is not rping_many or (kind, user) in LONG) and (function is not everything_small or case.short):
                 CASES[f"{name}.{kind}.{user}"] = case
 
 for kind, user in (("loopback4", "root"), ("own", "user"), ("veth4", "root")):
@@ -241,4 +241,4 @@ for kind, user in (("loopback4", "root"), ("own", "user"), ("veth4", "root")):
 # Multicast is IPv4's with RoCEv2. Each run of mckey sleeps for five seconds.
 for kind, user in (("veth4", "root"), ("loopback4", "user")):
     CASES[f"mckey.{kind}.{user}"] = on_path(mckey_many, kind, user)
-CASES["mckey.veth4.root"].sanitized = True
+CASES["mckey.veth4.root"].short = True

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import time
 
 from catalogue import Missing, Row
 from lab import Failure, Lab, Path, Skipped, wait_until
@@ -14,6 +15,8 @@ from programs import RUN_S, pair
 RSTREAM_PORT = 7471  # of riostream, too
 RCOPY_PORT = 7427
 UDPONG_PORT = 7174
+ECHOES_S = 15.0  # what takes a second where nobody else wants the processor
+ATTEMPTS = 3
 PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 LOSS = ("--faults", "loss=1,seed=1")
 
@@ -68,13 +71,31 @@ def rcopy(lab: Lab, path: Path, user: str = "root", size: int = 5_000_001, **res
     server.end()
 
 
+def count_packets(lab: Lab, path: Path, user: str) -> int:
+    match = re.search(r"^\s*packets\s+(\d+)$", lab.status(path.server, user), re.MULTILINE)
+    return int(match.group(1)) if match else 0
+
+
+def lost_its_message(lab: Lab, path: Path, client, user: str) -> bool:
+    """Whether udpong's client is where it never ends (MISSING says why): datagrams go back and forth, and will for ever."""
+    wait_until(lambda: not client.running() or time.monotonic() > client.started + ECHOES_S, "the client's end", 2 * ECHOES_S)
+    before = count_packets(lab, path, user)
+    wait_until(lambda: not client.running() or count_packets(lab, path, user) > before + 100, "datagrams on their way")
+    return client.running()
+
+
 def datagrams(lab: Lab, path: Path, *options: str, user: str = "root", echo: bool = True, size: int = 1000, count: int = 200,
               **rest):
     """udpong's client repeats a datagram until its echo comes; without echoes the server counts what has come."""
     options = (*options, *(("-T", "e") if echo else ()), "-S", str(size), "-C", str(count))
-    server = lab.ucm_run(path.server, "udpong", *bind(path), *options, user=user, **rest)
-    wait_until(lambda: f":{UDPONG_PORT} " in path.server.run("ss", "-Hlun"), "a UDP socket")
-    client = lab.ucm_run(path.client, "udpong", "-s", path.address, *options, user=user, **rest)
+    for _ in range(ATTEMPTS):
+        server = lab.ucm_run(path.server, "udpong", *bind(path), *options, user=user, **rest)
+        wait_until(lambda: f":{UDPONG_PORT} " in path.server.run("ss", "-Hlun"), "a UDP socket")
+        client = lab.ucm_run(path.client, "udpong", "-s", path.address, *options, user=user, **rest)
+        if not lost_its_message(lab, path, client, user):
+            break
+        client.end()
+        server.end()
     output = client.succeed(RUN_S)
     match = re.search(r"^custom\s+\S+\s+(\d+)\s", output, re.MULTILINE)
     if not match or int(match.group(1)) == 0 or (echo and int(match.group(1)) != 2 * count):
@@ -109,8 +130,7 @@ def small_with_datagrams(lab: Lab, path: Path, user: str):
 
 
 def small_with_loss(lab: Lab, path: Path, user: str):
-    """No udpong: of two answers to one datagram its client takes the late one for a new message to send, and once the right answer
-    is lost, too, it repeats that for ever."""
+    """No udpong: MISSING says why."""
     small(lab, path, user, options=LOSS)
 
 
@@ -212,11 +232,11 @@ def daemon_killed(lab: Lab, path: Path, user: str):
     receiving.expect("rrecv: Connection reset by peer")
 
 
-def case(function, kind: str, user: str, sanitized: bool = False):
+def case(function, kind: str, user: str, short: bool = False):
     def run(lab: Lab):
         function(lab, lab.path(kind), user)
 
-    run.sanitized = sanitized
+    run.short = short
     return run
 
 
@@ -224,7 +244,7 @@ PACKAGES = {"rdmacm-utils": "44.0", "librdmacm1": "44.0"}
 ROWS = [
     Row("rstream", "as a user's program is: blocking, not blocking, with poll; 1 byte to megabytes, checked", "rstream."),
     Row("riostream", "the same by riowrite()", "riostream."),
-    Row("udpong", "datagrams, echoed", "udpong."),
+    Row("udpong", "datagrams, echoed", "udpong.", "CM"),
     Row("rcopy", "a file, compared", "rcopy."),
     Row("librspreload.so", "rstream's TCP mode on rsockets, also over fork()", "preload"),
     Row("librspreload.so", "curl, with a plain TCP server of our own", "preload_curl"),
@@ -232,6 +252,9 @@ ROWS = [
     Row("rstream, riostream, rcopy", "1 % of the datagrams lost", "bad_network"),
 ]
 MISSING = [
+    Missing("udpong", "where its datagrams get lost, or a queue overflows on a busy host", "its client takes answers into the "
+            "buffer that it sends from: after a late one it repeats the message before, and when its own was lost waits for ever; "
+            "so it does with plain UDP sockets (`-T s`). The test then runs it again"),
     Missing("udpong", "with a Linux peer", "rdma-core 44's datagram sockets fail over RoCE, between two Linux hosts, too"),
     Missing("librspreload.so", "programs that open sockets with SOCK_CLOEXEC or SOCK_NONBLOCK, as Python does",
             "version 44 does not take their accept4() and epoll: they stay with TCP"),

@@ -122,19 +122,19 @@ def io_demo(lab: Lab, path: Path):
 
 
 ROWS = [
-    *(Row("qperf -cm1", test, "qperf", qperf(test)) for test in QPERF_TESTS),
-    Row("fio ioengine=rdma", "verb=write", "fio", fio("write")),
-    Row("fio ioengine=rdma", "verb=read", "fio", fio("read")),
-    Row("fio ioengine=rdma", "verb=send", "fio", fio("send")),
-    Row("fi_info", "-p verbs: RC and UD endpoints", "libfabric", fi_info),
-    Row("fi_pingpong", "-p verbs -e msg", "libfabric", fi_pingpong("verbs", "msg")),
-    Row("fi_pingpong", "-p verbs;ofi_rxm -e rdm", "libfabric", fi_pingpong("verbs;ofi_rxm", "rdm")),
+    *(Row("qperf -cm1", test, "qperf", "all", qperf(test)) for test in QPERF_TESTS),
+    Row("fio ioengine=rdma", "verb=write", "fio", "all", fio("write")),
+    Row("fio ioengine=rdma", "verb=read", "fio", "all", fio("read")),
+    Row("fio ioengine=rdma", "verb=send", "fio", "all", fio("send")),
+    Row("fi_info", "-p verbs: RC and UD endpoints", "libfabric", "", fi_info),
+    Row("fi_pingpong", "-p verbs -e msg", "libfabric", "all", fi_pingpong("verbs", "msg")),
+    Row("fi_pingpong", "-p verbs;ofi_rxm -e rdm", "libfabric", "all", fi_pingpong("verbs;ofi_rxm", "rdm")),
     Row("fi_pingpong", "the same over XRC (the domain `DEVICE-xrc`, `FI_OFI_RXM_USE_SRX=1`)", "libfabric",
-        fi_pingpong("verbs;ofi_rxm", "rdm", "-xrc", ("FI_OFI_RXM_USE_SRX=1", "FI_VERBS_PREFER_XRC=1"))),
-    Row("ucx_info", "-d: rc_verbs and ud_verbs", "ucx", ucx_info),
-    Row("ucx_perftest", "tag_lat over rc_verbs", "ucx", ucx_perftest("-t", "tag_lat")),
-    Row("ucx_perftest", "put bandwidth of 64 KiB", "ucx", ucx_perftest("-t", "ucp_put_bw", "-s", "65536")),
-    Row("io_demo", "reads and writes, connected by rdmacm", "ucx", io_demo),
+        "all", fi_pingpong("verbs;ofi_rxm", "rdm", "-xrc", ("FI_OFI_RXM_USE_SRX=1", "FI_VERBS_PREFER_XRC=1"))),
+    Row("ucx_info", "-d: rc_verbs and ud_verbs", "ucx", "", ucx_info),
+    Row("ucx_perftest", "tag_lat over rc_verbs", "ucx", "all", ucx_perftest("-t", "tag_lat")),
+    Row("ucx_perftest", "put bandwidth of 64 KiB", "ucx", "all", ucx_perftest("-t", "ucp_put_bw", "-s", "65536")),
+    Row("io_demo", "reads and writes, connected by rdmacm", "ucx", "all", io_demo),
 ]
 MISSING = [
     Missing("qperf", "without -cm1, and so uc_* and ud_*", "it addresses by LID alone, which no RoCE device has"),
@@ -145,4 +145,4 @@ MISSING = [
             "with `UCX_IB_GID_INDEX` naming an IPv6 one it works. It also wants `/dev/infiniband/NAME` to be a character device; "
             "a link to `/dev/null` does"),
 ]
-CASES = cases(PACKAGES, ROWS, sanitized=("fio",))
+CASES = cases(PACKAGES, ROWS, short=("fio",))

@@ -118,4 +118,4 @@ def tshark_ipv6(lab: Lab):
 
 CASES = {case.__name__: case for case in (tshark_ipv4, tshark_ipv6)}
 for case in CASES.values():
-    case.sanitized = False
+    case.short = False
