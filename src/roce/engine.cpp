@@ -209,6 +209,10 @@ Result<void> Engine::dealloc_pd(PdId pd) {
   return {};
 }
 
+bool Engine::has_pd(PdId pd) const { return state_->pds.find(pd) != nullptr; }
+
+Result<MrParams> Engine::query_mr(std::uint32_t lkey) const { return state_->core.memory.params_of(lkey); }
+
 Result<MrKeys> Engine::reg_mr(const MrParams& params) {
   ProtectionDomain* domain = state_->pds.find(params.pd);
   if (domain == nullptr) return fail(EINVAL, "no such protection domain");

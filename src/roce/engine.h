@@ -288,8 +288,10 @@ class Engine {
 
   Result<PdId> alloc_pd();
   Result<void> dealloc_pd(PdId pd);  // EBUSY while used
+  bool has_pd(PdId pd) const;
 
   Result<MrKeys> reg_mr(const MrParams& params);
+  Result<MrParams> query_mr(std::uint32_t lkey) const;
   Result<void> dereg_mr(std::uint32_t lkey);  // EBUSY while a window is bound to it
   // The region becomes what `params` says and keeps its keys; unchanged when that is refused.
   Result<void> rereg_mr(std::uint32_t lkey, const MrParams& params);

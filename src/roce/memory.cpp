@@ -76,6 +76,12 @@ Result<PdId> MemoryTable::change(std::uint32_t key, const MrParams& params) {
   return before;
 }
 
+Result<MrParams> MemoryTable::params_of(std::uint32_t key) const {
+  const auto it = regions_.find(key);
+  if (it == regions_.end()) return fail(EINVAL, "no memory region with this key");
+  return it->second.params;
+}
+
 Result<PdId> MemoryTable::remove(std::uint32_t key) {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return fail(EINVAL, "no memory region has this key");

@@ -25,6 +25,8 @@ class MemoryTable {
   Result<MrKeys> add(const MrParams& params);
   // Gives a region other parameters; errors are those of add(), and EBUSY. Returns the domain that it was in.
   Result<PdId> change(std::uint32_t key, const MrParams& params);
+  // EINVAL when there is no region with this key.
+  Result<MrParams> params_of(std::uint32_t key) const;
   // The domain of the removed region; EINVAL when there is none with this key, EBUSY while a window is bound to it.
   Result<PdId> remove(std::uint32_t key);
 

@@ -169,8 +169,11 @@ int ibv_resize_cq(ibv_cq* cq, int entries) {
   if (entries <= 0 || static_cast<std::uint32_t>(entries) > ucm::roce::kCqeMax) return EINVAL;
   ucm::client::SoftwareDevice& software = software_of(cq->context);
   const ucm::roce::CqId id = Cq::from(cq)->id;
-  const auto done = software.inspect(
-      [&](ucm::roce::Engine& engine) { return engine.resize_cq(id, with_room(static_cast<std::uint32_t>(entries))); });
+  const auto asked = static_cast<std::uint32_t>(entries);
+  // In two steps, so that more completions than were asked room for are refused.
+  const auto done = software.inspect([&](ucm::roce::Engine& engine) {
+    return engine.resize_cq(id, asked).and_then([&] { return engine.resize_cq(id, with_room(asked)); });
+  });
   if (!done) return done.error().code;
   cq->cqe = static_cast<int>(software.inspect([&](ucm::roce::Engine& engine) { return engine.cq_capacity(id); }));
   return 0;

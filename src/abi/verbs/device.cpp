@@ -2,6 +2,8 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -254,6 +256,40 @@ bool unregister_context(Context& context) {
   return context.objects.load() == 0;
 }
 
+ibv_device* device_of_command_file(dev_t device, ino_t number) {
+  OpenContexts& open = open_contexts();
+  const std::lock_guard lock(open.mutex);
+  for (Context* const context : open.contexts) {
+    struct stat file{};
+    if (fstat(context->context.cmd_fd, &file) == 0 && file.st_dev == device && file.st_ino == number) {
+      return context->context.device;
+    }
+  }
+  return nullptr;
+}
+
+ibv_context* open_context(ibv_device* device, int command_fd) {
+  const auto software = client::SoftwareDevice::get(event_sinks());
+  if (!software) {
+    explain_once(software.error());
+    return null_with_errno(software.error().code);
+  }
+  auto context = std::make_unique<Context>();
+  install_operations(*context);
+  context->owner = Device::from(device);
+  context->told = context->owner->snapshot();
+  context->software = *software;
+  ibv_context& opened = context->context;
+  opened.device = device;
+  opened.cmd_fd = command_fd;
+  opened.num_comp_vectors = 1;
+  pthread_mutex_init(&opened.mutex, nullptr);
+  opened.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  if (opened.async_fd < 0) return nullptr;
+  register_context(*context);
+  return &context.release()->context;
+}
+
 }  // namespace ucm::abi::verbs
 
 using namespace ucm::abi::verbs;
@@ -286,31 +322,23 @@ __be64 ibv_get_device_guid(ibv_device* device) { return htobe64(Device::from(dev
 int ibv_get_device_index(ibv_device* device) { return static_cast<int>(Device::from(device)->ifindex()); }
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  const auto software = ucm::client::SoftwareDevice::get(event_sinks());
-  if (!software) {
-    explain_once(software.error());
-    return null_with_errno(software.error().code);
+  // A file of its own, by which ibv_import_device() knows the context.
+  const int command_fd = memfd_create("ucm-device", MFD_CLOEXEC);
+  if (command_fd < 0) return nullptr;
+  ibv_context* const opened = open_context(device, command_fd);
+  if (opened == nullptr) {
+    const int error = errno;
+    close(command_fd);
+    errno = error;
   }
-  auto context = std::make_unique<Context>();
-  install_operations(*context);
-  context->owner = Device::from(device);
-  context->told = context->owner->snapshot();
-  context->software = *software;
-  ibv_context& opened = context->context;
-  opened.device = device;
-  opened.cmd_fd = -1;
-  opened.num_comp_vectors = 1;
-  pthread_mutex_init(&opened.mutex, nullptr);
-  opened.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-  if (opened.async_fd < 0) return nullptr;
-  register_context(*context);
-  return &context.release()->context;
+  return opened;
 }
 
 int ibv_close_device(ibv_context* opened) {
   Context* const context = Context::from(opened);
   const bool unused = unregister_context(*context);
   close(opened->async_fd);
+  close(opened->cmd_fd);
   if (unused) delete context;
   return 0;
 }

@@ -37,20 +37,33 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   if (!params) return null_with_errno(params.error().code);
   const auto keys = software_of(pd->context).inspect([&](roce::Engine& engine) { return engine.reg_mr(*params); });
   if (!keys) return null_with_errno(keys.error().code);
-  auto* const region = new Mr;
-  region->context = pd->context;
-  region->pd = pd;
+  Mr* const region = make_mr(pd, *keys);
   region->addr = address;
   region->length = length;
-  region->handle = keys->lkey;
-  region->lkey = keys->lkey;
-  region->rkey = keys->rkey;
   region->iova = iova;
   region->access = access;
   return region;
 }
 
 }  // namespace
+
+Pd* make_pd(ibv_context* context, roce::PdId id) {
+  auto* const pd = new Pd;
+  pd->context = context;
+  pd->handle = static_cast<std::uint32_t>(id);
+  pd->id = id;
+  return pd;
+}
+
+Mr* make_mr(ibv_pd* pd, const roce::MrKeys& keys) {
+  auto* const region = new Mr;
+  region->context = pd->context;
+  region->pd = pd;
+  region->handle = keys.lkey;
+  region->lkey = keys.lkey;
+  region->rkey = keys.rkey;
+  return region;
+}
 
 }  // namespace ucm::abi::verbs
 
@@ -61,11 +74,7 @@ extern "C" {
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
   const auto id = software_of(context).inspect([](ucm::roce::Engine& engine) { return engine.alloc_pd(); });
   if (!id) return null_with_errno(id.error().code);
-  auto* const pd = new Pd;
-  pd->context = context;
-  pd->handle = static_cast<std::uint32_t>(*id);
-  pd->id = *id;
-  return pd;
+  return make_pd(context, *id);
 }
 
 int ibv_dealloc_pd(ibv_pd* pd) {

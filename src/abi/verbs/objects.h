@@ -182,6 +182,15 @@ const client::SoftwareDevice::Sinks& event_sinks();
 void register_context(Context& context);
 // True when no object is left and the memory may be freed.
 bool unregister_context(Context& context);
+// A new context, which closes `command_fd` in the end; null and errno when there is none, and the descriptor stays the
+// caller's.
+ibv_context* open_context(ibv_device* device, int command_fd);
+// The device of the context in this process whose command descriptor is this file; null when there is none.
+ibv_device* device_of_command_file(dev_t device, ino_t number);
+
+// memory.cpp
+Pd* make_pd(ibv_context* context, roce::PdId id);
+Mr* make_mr(ibv_pd* pd, const roce::MrKeys& keys);
 
 // events.cpp
 void deliver_event(const roce::Event& event);

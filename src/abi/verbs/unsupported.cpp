@@ -11,12 +11,6 @@ ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
 int ibv_dontfork_range(void* /*base*/, std::size_t /*size*/) { return 0; }
 int ibv_dofork_range(void* /*base*/, std::size_t /*size*/) { return 0; }
 
-// Objects cannot be shared between processes.
-ibv_context* ibv_import_device(int /*command_fd*/) { return null_with_errno(EOPNOTSUPP); }
-ibv_pd* ibv_import_pd(ibv_context* /*context*/, std::uint32_t /*handle*/) { return null_with_errno(EOPNOTSUPP); }
-void ibv_unimport_pd(ibv_pd* /*pd*/) {}
-ibv_mr* ibv_import_mr(ibv_pd* /*pd*/, std::uint32_t /*handle*/) { return null_with_errno(EOPNOTSUPP); }
-void ibv_unimport_mr(ibv_mr* /*mr*/) {}
 ibv_dm* ibv_import_dm(ibv_context* /*context*/, std::uint32_t /*handle*/) { return null_with_errno(EOPNOTSUPP); }
 void ibv_unimport_dm(ibv_dm* /*dm*/) {}
 

@@ -442,6 +442,7 @@ TEST_F(Events, AQueueForOneHasRoomForAFewMore) {
     ibv_recv_wr* bad = nullptr;
     ASSERT_EQ(ibv_post_recv(qp, &request, &bad), 0);
   }
+  EXPECT_EQ(ibv_resize_cq(cq, 2), EINVAL) << "it holds more than that";
   ibv_wc flushed[4]{};
   EXPECT_EQ(ibv_poll_cq(cq, 4, flushed), 3);
   EXPECT_EQ(ibv_resize_cq(cq, 1), 0);
@@ -579,6 +580,35 @@ TEST_F(Memory, UnmappedAndReadOnlyMemoryIsRefused) {
   EXPECT_EQ(ibv_dereg_mr(readable), 0);
   munmap(pages, kPage);
   munmap(pages + 2 * kPage, kPage);
+}
+
+TEST_F(Memory, DomainsAndRegionsCanBeImportedWithinTheProcess) {
+  std::array<char, 64> bytes{};
+  ibv_mr* const region = ibv_reg_mr(pd_, bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_context* const other = ibv_import_device(dup(context_->cmd_fd));
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(other->device, context_->device);
+  ibv_pd* const pd = ibv_import_pd(other, pd_->handle);
+  ASSERT_NE(pd, nullptr);
+  ibv_mr* const imported = ibv_import_mr(pd, region->handle);
+  ASSERT_NE(imported, nullptr);
+  EXPECT_EQ(imported->lkey, region->lkey);
+  EXPECT_EQ(imported->rkey, region->rkey);
+  EXPECT_EQ(imported->addr, nullptr);
+
+  EXPECT_EQ(ibv_import_pd(other, 12345), nullptr);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(ibv_import_mr(pd, region->handle + 1), nullptr);
+  EXPECT_EQ(errno, ENOENT);
+  const int strange = open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(ibv_import_device(strange), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  close(strange);
+
+  ibv_unimport_mr(imported);
+  ibv_unimport_pd(pd);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
 }
 
 TEST_F(Extended, BuiltRequestsAndExtendedPolling) {
