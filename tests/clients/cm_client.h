@@ -105,10 +105,12 @@ inline void resolve(const Channel& channel, rdma_cm_id* id, Address to) {
   expect_event(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
-inline void create_qp(rdma_cm_id* id) {
+// Without a queue the ID gets its own.
+inline void create_qp(rdma_cm_id* id, ibv_cq* queue = nullptr) {
   ibv_qp_init_attr attributes{};
   attributes.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
   attributes.qp_type = id->qp_type;
+  attributes.send_cq = attributes.recv_cq = queue;
   attributes.sq_sig_all = 1;
   succeed(rdma_create_qp(id, nullptr, &attributes), "rdma_create_qp");
 }
