@@ -37,24 +37,50 @@ std::string milliseconds(std::int64_t nanoseconds) {
   return buffer.data();
 }
 
-// What follows the kind of record, and, in a message's, its name.
-std::string detail(const TraceRecord& record) {
-  constexpr std::size_t kKindWidth = 9;
-  return what_text(record).substr(kKindWidth);
+bool is_message(const DiagramRow& row) {
+  return row.kind == DiagramRow::Kind::kSent || row.kind == DiagramRow::Kind::kReceived;
 }
 
-std::string message_row(const TraceRecord& record, int y) {
-  const bool sent = record.kind == TraceKind::kSent;
-  const std::string style = std::string("arrow") + (record.repetition != 0 ? " again" : "");
-  return line_of(sent ? kOwnLine : kPeerLine, sent ? kPeerLine : kOwnLine, y, y, style) +
-         text_at((kOwnLine + kPeerLine) / 2, y - 4, "message", message_name(record.message)) +
-         text_at(kOwnLine - 12, y + 4, "own", (sent ? "sent " : "received ") + detail(record));
+std::string message_row(const DiagramRow& row, int y) {
+  const bool sent = row.kind == DiagramRow::Kind::kSent;
+  return line_of(sent ? kOwnLine : kPeerLine, sent ? kPeerLine : kOwnLine, y, y, row.again ? "arrow again" : "arrow") +
+         text_at((kOwnLine + kPeerLine) / 2, y - 4, "message", row.message) +
+         text_at(kOwnLine - 12, y + 4, "own", (sent ? "sent " : "received ") + row.text);
 }
 
 }  // namespace
 
-std::string diagram_svg(const std::vector<TraceRecord>& records) {
-  const int height = kTop + kRow * static_cast<int>(records.size() + 1);
+DiagramRow row_of(const TraceRecord& record) {
+  DiagramRow row{.time_ns = record.time_ns,
+                 .kind = record.kind == TraceKind::kEvent ? DiagramRow::Kind::kEvent : DiagramRow::Kind::kOther,
+                 .again = record.repetition != 0,
+                 .message = {},
+                 .text = what_text(record)};
+  if (record.message == 0) return row;
+  // The arrow says the rest.
+  constexpr std::size_t kKindWidth = 9;
+  row.kind = record.kind == TraceKind::kSent ? DiagramRow::Kind::kSent : DiagramRow::Kind::kReceived;
+  row.message = message_name(record.message);
+  row.text.erase(0, kKindWidth);
+  return row;
+}
+
+Diagram diagram_of(const std::vector<TraceRecord>& records) {
+  std::uint32_t id = 0;
+  wire::IpAddress peer;
+  Diagram diagram;
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    if (record->id != 0) id = record->id;
+    if (!wire::IpAddress{record->peer}.is_unspecified()) peer = {record->peer};
+    diagram.rows.push_back(row_of(*record));
+  }
+  diagram.own = "this host, ID " + std::to_string(id);
+  diagram.peer = net::to_string(peer);
+  return diagram;
+}
+
+std::string diagram_svg(const Diagram& diagram) {
+  const int height = kTop + kRow * static_cast<int>(diagram.rows.size() + 1);
   std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + std::to_string(kWidth) + "\" height=\"" +
                     std::to_string(height) + "\" viewBox=\"0 0 " + std::to_string(kWidth) + " " +
                     std::to_string(height) + "\">\n";
@@ -65,23 +91,16 @@ std::string diagram_svg(const std::vector<TraceRecord>& records) {
       "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" "
       "orient=\"auto\"><path d=\"M0 0L8 4L0 8z\"/></marker></defs>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
-  std::uint32_t id = 0;
-  wire::IpAddress peer;
-  for (const TraceRecord& record : records) {
-    if (id == 0) id = record.id;
-    if (peer.is_unspecified()) peer = {record.peer};
-  }
-  out += text_at(kTimeEnd, 24, "time", "ms") + text_at(kOwnLine, 24, "head", "this host, ID " + std::to_string(id)) +
-         text_at(kPeerLine, 24, "head", net::to_string(peer));
+  out += text_at(kTimeEnd, 24, "time", "ms") + text_at(kOwnLine, 24, "head", diagram.own) +
+         text_at(kPeerLine, 24, "head", diagram.peer);
   for (const int x : {kOwnLine, kPeerLine}) out += line_of(x, x, 34, height - 10, "life");
   int y = kTop;
-  for (auto record = records.rbegin(); record != records.rend(); ++record, y += kRow) {
-    out += text_at(kTimeEnd, y + 4, "time", milliseconds(record->time_ns - records.back().time_ns));
-    if (record->message != 0) {
-      out += message_row(*record, y);
-    } else {
-      out += text_at(kOwnLine - 12, y + 4, record->kind == TraceKind::kEvent ? "own event" : "own", what_text(*record));
-    }
+  for (const DiagramRow& row : diagram.rows) {
+    out += text_at(kTimeEnd, y + 4, "time", milliseconds(row.time_ns - diagram.rows.front().time_ns));
+    out += is_message(row)
+               ? message_row(row, y)
+               : text_at(kOwnLine - 12, y + 4, row.kind == DiagramRow::Kind::kEvent ? "own event" : "own", row.text);
+    y += kRow;
   }
   return out + "</svg>\n";
 }

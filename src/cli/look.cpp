@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/diagram.h"
+#include "cli/recording_file.h"
+#include "cli/story_file.h"
 #include "cli/text.h"
 #include "cli/trace_text.h"
 #include "client/connection.h"
@@ -51,6 +53,28 @@ Result<std::vector<ipc::TraceRecord>> fetch_story(std::string_view id_text) {
   });
   if (!done) return tl::unexpected(done.error());
   return records;
+}
+
+Result<Diagram> diagram_of_node(const std::string& id) {
+  const auto records = fetch_story(id);
+  if (!records) return tl::unexpected(records.error());
+  return diagram_of(*records);
+}
+
+Result<Diagram> diagram_of_file(const std::string& path, const std::string& id_text) {
+  std::optional<std::uint32_t> id;
+  if (!id_text.empty()) {
+    const auto parsed = parse_id(id_text);
+    if (!parsed) return tl::unexpected(parsed.error());
+    id = *parsed;
+  }
+  const auto file = read_file(path);
+  if (!file) return tl::unexpected(file.error());
+  const auto story = read_story(*file);
+  if (!story) return fail(story.error().code, path + ": " + story.error().message);
+  auto diagram = diagram_of(*story, id);
+  if (!diagram) return fail(diagram.error().code, path + ": " + diagram.error().message);
+  return diagram;
 }
 
 Result<std::string> fetch_text(int socket, ipc::Subject subject) {
@@ -125,9 +149,9 @@ LookCommands::LookCommands(CLI::App& app)
   list_->add_flag("--short", short_, "One line for each");
   list_->add_flag("--json", as_json_, "As JSON, one object a line, with times in nanoseconds");
   list_->add_option("--watch", watch_s_, "Again every SECONDS")->type_name("SECONDS")->check(CLI::PositiveNumber);
-  for (CLI::App* const command : {show_, diagram_}) {
-    command->add_option("ID", id_, "The ID that `ucm list` shows, or a comm ID as 0x…")->required();
-  }
+  show_->add_option("ID", id_, "The ID that `ucm list` shows, or a comm ID as 0x…")->required();
+  diagram_->add_option("ID|FILE", story_, "As for show; or a file of `ucm capture` or `ucm record`")->required();
+  diagram_->add_option("--id", story_id_, "Which connection of the file, by ID or comm ID");
   stats_->add_flag("--json", as_json_, "As JSON");
   stats_->add_option("--prometheus", prometheus_, "In the text format of Prometheus, to FILE or to standard output")
       ->type_name("FILE")
@@ -194,9 +218,9 @@ int LookCommands::show() const {
 }
 
 int LookCommands::diagram() const {
-  const auto records = fetch_story(id_);
-  if (!records) return say_failure(records.error());
-  std::fputs(diagram_svg(*records).c_str(), stdout);
+  const auto diagram = parse_id(story_) ? diagram_of_node(story_) : diagram_of_file(story_, story_id_);
+  if (!diagram) return say_failure(diagram.error());
+  std::fputs(diagram_svg(*diagram).c_str(), stdout);
   return EXIT_SUCCESS;
 }
 

@@ -33,6 +33,8 @@ class LookCommands {
   bool short_ = false;
   double watch_s_ = 0;
   std::string id_;
+  std::string story_;     // of diagram: an ID or a file
+  std::string story_id_;  // in the file
   std::string prometheus_;
   std::string trace_id_;
   std::string peer_;

@@ -30,6 +30,7 @@ struct DaemonOptions {
   std::string log_level = "info";
   std::string log_file;
   std::uint32_t flight_records = 65536;
+  std::string metrics;
 };
 
 // One GiB.
@@ -64,6 +65,9 @@ int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finishe
   app.add_option("--flight-records", options.flight_records,
                  "What the flight recorder keeps, a power of two; 64 bytes each (default: 65536; 0: no recorder)")
       ->type_name("NUMBER");
+  app.add_option("--metrics", options.metrics,
+                 "Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a port alone is on 127.0.0.1")
+      ->type_name("[ADDRESS:]PORT");
   app.set_version_flag("--version", "ucmd " UCM_VERSION);
   try {
     app.parse(argc, argv);
@@ -147,6 +151,11 @@ Result<daemon::InstanceOptions> instance_options(const DaemonOptions& options) {
   result.node.flight_records = options.flight_records;
   if (options.idle_exit_s > 0) {
     result.idle_exit_ns = static_cast<TimeNs>(options.idle_exit_s * static_cast<double>(kNanosecondsPerSecond));
+  }
+  if (!options.metrics.empty()) {
+    const auto address = daemon::parse_metrics_address(options.metrics);
+    if (!address) return fail(address.error().code, "--metrics: " + address.error().message);
+    result.metrics = *address;
   }
   if (!options.faults.empty()) {
     const auto faults = net::FaultSpec::parse(options.faults);

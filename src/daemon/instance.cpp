@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "daemon/stats.h"
 #include "host/host.h"
 
 namespace ucm::daemon {
@@ -86,6 +87,13 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
   }
   instance->access_ = std::make_unique<RealNode>(*instance->node_);
   instance->server_->attach(*instance->access_);
+  if (options.metrics) {
+    instance->metrics_ = std::make_unique<MetricsServer>(
+        *instance->loop_, [server = instance->server_.get()] { return prometheus_text(server->stats()); });
+    if (auto listening = instance->metrics_->listen(*options.metrics); !listening) {
+      return tl::unexpected(listening.error());
+    }
+  }
   return instance;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "base/time.h"
+#include "daemon/metrics.h"
 #include "daemon/server.h"
 #include "ipc/file_descriptor.h"
 #include "net/event_loop.h"
@@ -15,8 +17,9 @@ namespace ucm::daemon {
 
 struct InstanceOptions {
   node::Options node;
-  std::string socket_name;       // told in the status; empty = none
-  TimeNs idle_exit_ns = kNever;  // run() returns when no program was served for so long
+  std::string socket_name;                  // told in the status; empty = none
+  TimeNs idle_exit_ns = kNever;             // run() returns when no program was served for so long
+  std::optional<MetricsAddress> metrics{};  // served over HTTP
   Log log;
 };
 
@@ -41,6 +44,7 @@ class Instance {
   std::unique_ptr<Server> server_;
   std::unique_ptr<node::Node> node_;
   std::unique_ptr<NodeAccess> access_;
+  std::unique_ptr<MetricsServer> metrics_;
 };
 
 }  // namespace ucm::daemon

@@ -1,7 +1,10 @@
 #include "net/pcapng.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <optional>
+#include <string>
 
 namespace ucm::net {
 namespace {
@@ -17,6 +20,10 @@ constexpr std::uint16_t kOptionTimeResolution = 9;
 constexpr std::uint16_t kOptionFlags = 2;  // of a packet
 constexpr std::uint8_t kNanoseconds = 9;
 constexpr std::uint16_t kEthernet = 1;
+constexpr std::uint32_t kInbound = 1;
+constexpr std::uint32_t kOutbound = 2;
+constexpr std::uint16_t kEtherIpv4 = 0x0800;
+constexpr std::uint16_t kEtherIpv6 = 0x86DD;
 
 constexpr std::size_t kMacHeaderSize = 14;
 constexpr std::size_t kIpv4HeaderSize = 20;
@@ -97,7 +104,7 @@ std::vector<std::uint8_t> frame_of(const wire::DatagramInfo& info, Bytes payload
   const std::size_t ip_size = ipv4 ? kIpv4HeaderSize : kIpv6HeaderSize;
   const std::size_t udp_size = kUdpHeaderSize + payload.size();
   std::vector<std::uint8_t> frame(kMacHeaderSize + ip_size + udp_size);
-  store_be16(&frame[12], ipv4 ? 0x0800 : 0x86DD);
+  store_be16(&frame[12], ipv4 ? kEtherIpv4 : kEtherIpv6);
   const MutableBytes ip = MutableBytes(frame).subspan(kMacHeaderSize);
   if (ipv4) {
     put_ipv4(info, udp_size, ip);
@@ -115,6 +122,62 @@ std::vector<std::uint8_t> frame_of(const wire::DatagramInfo& info, Bytes payload
   const std::uint16_t sum = checksum(sum_of(udp, pseudo));
   store_be16(&udp[6], sum != 0 ? sum : 0xFFFF);
   return frame;
+}
+
+// In this machine's byte order; 0 where there is less.
+template <class Integer>
+Integer number_at(Bytes bytes, std::size_t at) {
+  Integer value = 0;
+  if (bytes.size() >= at + sizeof value) std::memcpy(&value, &bytes[at], sizeof value);
+  return value;
+}
+
+// The parts of a frame that pcapng_packet() makes; nullopt: not UDP, or a fragment, or cut off.
+std::optional<CapturedDatagram> datagram_in(Bytes frame) {
+  if (frame.size() < kMacHeaderSize) return std::nullopt;
+  const std::uint16_t type = load_be16(&frame[12]);
+  Bytes ip = frame.subspan(kMacHeaderSize);
+  CapturedDatagram datagram;
+  wire::DatagramInfo& info = datagram.info;
+  if (type == kEtherIpv4 && ip.size() >= kIpv4HeaderSize && ip[9] == kUdp && (load_be16(&ip[6]) & 0x3FFF) == 0) {
+    const std::size_t header = std::size_t{ip[0] & 0xFu} * 4;
+    const std::size_t size = load_be16(&ip[2]);
+    if (header < kIpv4HeaderSize || size < header || size > ip.size()) return std::nullopt;
+    info.source = wire::IpAddress::ipv4(load_be32(&ip[12]));
+    info.destination = wire::IpAddress::ipv4(load_be32(&ip[16]));
+    info.traffic_class = ip[1];
+    info.hop_limit = ip[8];
+    ip = ip.subspan(header, size - header);
+  } else if (type == kEtherIpv6 && ip.size() >= kIpv6HeaderSize && ip[6] == kUdp) {
+    const std::size_t size = load_be16(&ip[4]);
+    if (size > ip.size() - kIpv6HeaderSize) return std::nullopt;
+    std::copy_n(ip.begin() + 8, 16, info.source.bytes.begin());
+    std::copy_n(ip.begin() + 24, 16, info.destination.bytes.begin());
+    info.traffic_class = static_cast<std::uint8_t>(load_be16(ip.data()) >> 4);
+    info.hop_limit = ip[7];
+    ip = ip.subspan(kIpv6HeaderSize, size);
+  } else {
+    return std::nullopt;
+  }
+  if (ip.size() < kUdpHeaderSize) return std::nullopt;
+  info.source_port = load_be16(ip.data());
+  info.destination_port = load_be16(&ip[2]);
+  datagram.payload = ip.subspan(kUdpHeaderSize);
+  return datagram;
+}
+
+// The comment and the direction.
+void read_options(Bytes options, CapturedDatagram& datagram) {
+  while (options.size() >= 4) {
+    const auto code = number_at<std::uint16_t>(options, 0);
+    const std::size_t size = number_at<std::uint16_t>(options, 2);
+    const std::size_t padded = (size + 3) / 4 * 4;
+    if (code == 0 || options.size() - 4 < padded) return;
+    const Bytes value = options.subspan(4, size);
+    if (code == kOptionComment) datagram.comment = {reinterpret_cast<const char*>(value.data()), size};
+    if (code == kOptionFlags) datagram.sent = (number_at<std::uint32_t>(value, 0) & 3) == kOutbound;
+    options = options.subspan(4 + padded);
+  }
 }
 
 }  // namespace
@@ -147,10 +210,43 @@ std::vector<std::uint8_t> pcapng_packet(const CapturedDatagram& datagram) {
   block.put(static_cast<std::uint32_t>(frame.size()));
   block.put(static_cast<std::uint32_t>(frame.size()));
   block.put(Bytes(frame));
-  const std::uint32_t direction = datagram.sent ? 2 : 1;
+  const std::uint32_t direction = datagram.sent ? kOutbound : kInbound;
   block.option(kOptionFlags, Bytes(reinterpret_cast<const std::uint8_t*>(&direction), sizeof direction));
   if (!datagram.comment.empty()) block.option(kOptionComment, datagram.comment);
   return block.finish();
+}
+
+bool is_pcapng(Bytes file) {
+  return number_at<std::uint32_t>(file, 0) == kSectionHeader && number_at<std::uint32_t>(file, 8) == kByteOrderMagic;
+}
+
+Result<void> read_pcapng(Bytes file, const std::function<void(const CapturedDatagram&)>& take) {
+  constexpr std::size_t kBlockOverhead = 12;
+  constexpr std::size_t kPacketHeader = 28;
+  if (!is_pcapng(file)) return fail(EPROTO, "it is no pcapng file of this machine's byte order");
+  for (std::size_t offset = 0; offset < file.size();) {
+    const Bytes left = file.subspan(offset);
+    const std::size_t size = number_at<std::uint32_t>(left, 4);
+    if (size < kBlockOverhead || size % 4 != 0 || size > left.size() ||
+        number_at<std::uint32_t>(left, size - 4) != size) {
+      return fail(EPROTO, "it is cut off or damaged at byte " + std::to_string(offset));
+    }
+    const Bytes block = left.first(size - 4);
+    offset += size;
+    if (number_at<std::uint32_t>(block, 0) != kEnhancedPacket || block.size() < kPacketHeader) continue;
+    const std::size_t captured = number_at<std::uint32_t>(block, 20);
+    const std::size_t padded = (captured + 3) / 4 * 4;
+    if (padded > block.size() - kPacketHeader) {
+      return fail(EPROTO, "it has a packet longer than its block, before byte " + std::to_string(offset));
+    }
+    auto datagram = datagram_in(block.subspan(kPacketHeader, captured));
+    if (!datagram) continue;
+    datagram->time_ns = static_cast<std::int64_t>(std::uint64_t{number_at<std::uint32_t>(block, 12)} << 32 |
+                                                  number_at<std::uint32_t>(block, 16));
+    read_options(block.subspan(kPacketHeader + padded), *datagram);
+    take(*datagram);
+  }
+  return {};
 }
 
 }  // namespace ucm::net

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from xml.etree import ElementTree
 
+import exposition
 from lab import ORDINARY_UID, Failure, Lab, wait_until
 from life import endless_rping
 from programs import RPING_PORT, rping
@@ -78,12 +79,30 @@ def statistics(lab: Lab):
     if stats["set_up_time"]["count"] != 2:  # both sides of one connection
         raise Failure(f"set-up: {stats['set_up_time']}")
     text = lab.ucm(path.client, "stats", "--prometheus").succeed()
+    exposition.parse(text)
     contains(text, r'ucm_messages_total\{message="REQ",what="sent"\} [1-9]', r'ucm_connections\{state="established"\} \d',
              r'ucm_state_seconds_bucket\{state="req_sent",le="\+Inf"\} 1\n', r"ucm_set_up_seconds_count 2\n")
     file = lab.directory / "ucm.prom"
     lab.ucm(path.client, "stats", "--prometheus", str(file)).succeed()
     contains(file.read_text(), "# TYPE ucm_set_up_seconds histogram")
     contains(lab.ucm(path.client, "stats").succeed(), r"REQ +[1-9]", "set-up")
+
+
+def metrics(lab: Lab):
+    """Prometheus asks over HTTP."""
+    path = lab.path("loopback4")
+    daemon = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--metrics", "9477")
+    wait_until(lambda: lab.ucm(path.server, "stats").wait() == 0, "a daemon")
+    rping(lab, path, "-S", "100", count=10)
+    samples = exposition.parse(path.server.run("curl", "-sS", "--fail", "http://127.0.0.1:9477/metrics"))
+    if samples["ucm_set_up_seconds_count"][()] != 2 or samples["ucm_messages_total"][
+            ('message="REQ"', 'what="sent"')] < 1:
+        raise Failure(f"counts of one connection: {samples}")
+    second = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--socket", "@ucm-other", "--metrics", "x")
+    if second.wait() == 0:
+        raise Failure("metrics are served nowhere")
+    second.expect("--metrics: x is no PORT, ADDRESS:PORT or")
+    daemon.end()
 
 
 def trace_and_capture(lab: Lab):
@@ -109,6 +128,10 @@ def trace_and_capture(lab: Lab):
             raise Failure(f"checksums or comment: {packet}")
     for program in (trace, capture):
         program.end()
+    drawing = ElementTree.fromstring(lab.ucm(path.server, "diagram", str(file)).succeed())
+    arrows = [line for line in drawing.iter("{http://www.w3.org/2000/svg}line") if "arrow" in line.get("class")]
+    if len(arrows) != len(captured(file)):
+        raise Failure(f"{len(arrows)} arrows for {len(captured(file))} messages")
 
 
 def captured(file) -> list[list[str]]:
@@ -152,6 +175,7 @@ def record_and_replay(lab: Lab):
         contains(lab.ucm(path.client, "replay", str(file)).succeed(), r"[1-9]\d* inputs have the recorded outputs")
         contains(lab.ucm(path.client, "replay", "--step", str(file)).succeed(), r"\d received DREQ|\d received DREP",
                  r"sent +DREQ|sent +DREP", "-> established")
+        ElementTree.fromstring(lab.ucm(path.client, "diagram", str(file)).succeed())
         if file.stat().st_mode & 0o077:
             raise Failure(f"others may read {file}")
         damaged = file.with_suffix(".damaged")
@@ -243,7 +267,7 @@ def privacy(lab: Lab):
         program.end()
 
 
-CASES = {case.__name__: case for case in (list_and_show, statistics, trace_and_capture, record_and_replay,
+CASES = {case.__name__: case for case in (list_and_show, statistics, metrics, trace_and_capture, record_and_replay,
                                             recording_needs_a_quiet_node, privacy)}
 for case in CASES.values():
     case.short = case in (list_and_show, trace_and_capture, record_and_replay)

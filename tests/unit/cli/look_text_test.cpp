@@ -161,7 +161,7 @@ TEST(Diagram, HasARowAndTheArrowsDirectionForEveryRecord) {
                                           .message = 0x10,
                                           .repetition = 1},
                                          {.kind = TraceKind::kStep, .to = number(cm::State::kReqSent)}};
-  const std::string svg = diagram_svg(records);
+  const std::string svg = diagram_svg(diagram_of(records));
   for (const char* part : {"ID 7<", ">10.0.0.2<", ">0.000<", ">1.000<", ">2.000<", ">2.500<", ">REQ<", ">REP<",
                            "event    ESTABLISHED", "x1=\"640\" y1=\"86\" x2=\"1060\" y2=\"86\" class=\"arrow again\"",
                            "x1=\"1060\" y1=\"112\" x2=\"640\" y2=\"112\" class=\"arrow\"", "-&gt;"}) {

@@ -84,5 +84,71 @@ TEST(Pcapng, APacketIsAnEthernetFrameWithRightChecksums) {
   }
 }
 
+// A file with a datagram of each family.
+std::vector<std::uint8_t> a_file(Bytes payload) {
+  auto file = pcapng_header("a test");
+  wire::DatagramInfo info{.source = wire::IpAddress::ipv4(0x0A000001),
+                          .destination = wire::IpAddress::ipv4(0x0A000002),
+                          .source_port = 0xC001,
+                          .traffic_class = 0x20,
+                          .hop_limit = 17};
+  const auto append = [&](const CapturedDatagram& datagram) {
+    const auto block = pcapng_packet(datagram);
+    file.insert(file.end(), block.begin(), block.end());
+  };
+  append({.time_ns = 0x1'0000'0002, .info = info, .payload = payload, .sent = true, .comment = "why"});
+  info.source = info.destination = {};
+  info.source.bytes[0] = info.destination.bytes[0] = 0xFD;
+  info.destination.bytes[15] = 2;
+  append({.time_ns = 7, .info = info, .payload = payload});
+  return file;
+}
+
+TEST(Pcapng, AFileIsReadAsItWasWritten) {
+  const std::array<std::uint8_t, 281> payload{1, 2, 3, 0xFF};
+  const auto file = a_file(payload);
+  ASSERT_TRUE(is_pcapng(file));
+  int number = 0;
+  const auto read = read_pcapng(file, [&](const CapturedDatagram& datagram) {
+    const bool first = number++ == 0;
+    EXPECT_EQ(datagram.time_ns, first ? 0x1'0000'0002 : 7);
+    EXPECT_EQ(datagram.sent, first);
+    EXPECT_EQ(datagram.comment, first ? "why" : "");
+    EXPECT_EQ(datagram.info.source.is_ipv4(), first);
+    EXPECT_EQ(datagram.info.destination.bytes[15], 2);
+    EXPECT_EQ(datagram.info.source_port, 0xC001);
+    EXPECT_EQ(datagram.info.destination_port, 4791);
+    EXPECT_EQ(datagram.info.traffic_class, 0x20);
+    EXPECT_EQ(datagram.info.hop_limit, 17);
+    EXPECT_TRUE(std::equal(payload.begin(), payload.end(), datagram.payload.begin(), datagram.payload.end()));
+  });
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(number, 2);
+}
+
+TEST(Pcapng, AFileOfAnyLengthAndWithAnyByteChangedIsReadOrRefused) {
+  const std::array<std::uint8_t, 20> payload{};
+  const auto file = a_file(payload);
+  std::size_t refused = 0;
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    // In memory of its own, so that a sanitizer sees what is read behind it.
+    const std::vector<std::uint8_t> part(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
+    refused += read_pcapng(part, [](const CapturedDatagram&) {}) ? 0 : 1;
+  }
+  EXPECT_GE(refused + 3, file.size());  // whole between blocks
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    for (const int change : {1, 4, 0x80, 0xFF}) {
+      auto damaged = file;
+      damaged[i] ^= static_cast<std::uint8_t>(change);
+      std::size_t bytes = 0;
+      (void)read_pcapng(damaged, [&](const CapturedDatagram& datagram) {
+        for (const std::uint8_t byte : datagram.payload) bytes += byte;
+        bytes += datagram.comment.size();
+      });
+    }
+  }
+  EXPECT_FALSE(is_pcapng(Bytes(file).first(11)));
+}
+
 }  // namespace
 }  // namespace ucm::net
