@@ -8,7 +8,7 @@ declare -A packages_of=(
   # The compiler, the build tools and the libraries that UCM links to or compiles against.
   [build]="g++ libc6-dev cmake ninja-build make pkg-config python3
            libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libexpected-dev
-           libnl-3-dev libibverbs-dev librdmacm-dev
+           libnl-3-dev libibverbs-dev librdmacm-dev systemtap-sdt-dev
            libgtest-dev libgmock-dev"
   # The programs that the demo runs, and what makes network namespaces.
   [demo]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux"

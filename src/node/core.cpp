@@ -8,6 +8,7 @@
 #include "ipc/limits.h"
 #include "net/limits.h"
 #include "node/limits.h"
+#include "node/probes.h"
 #include "wire/headers.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
@@ -216,6 +217,7 @@ void Core::on_gsi_packet(TimeNs now, const net::Datagram& datagram) {
     ++counters_.not_the_node;
     return;
   }
+  probes::message_received(*mad, info.source);
   if (recorder_ != nullptr) recorder_->begin_packet(info, *mad);
   engine_.on_packet(now,
                     {.local = info.destination,
@@ -264,6 +266,7 @@ void Core::send_packets() {
     wire::emit_gsi_packet(datagram.info, psn_, packet->mad, bytes[count]);
     psn_ = (psn_ + 1) & wire::kMask24;
     datagram.payload = bytes[count];
+    probes::message_sent(packet->mad, datagram.info.destination);
     if (recorder_ != nullptr) recorder_->sent(*packet, datagram.info);
     if (++count == batch.size()) {
       port_.send(batch);

@@ -6,6 +6,7 @@
 
 #include "node/core.h"
 #include "node/limits.h"
+#include "node/probes.h"
 #include "wire/headers.h"
 
 namespace ucm::node {
@@ -96,6 +97,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
   work_ = true;
   at(now);
   RdmaId* const id = find_own(session, command.id);
+  probes::call(command.id, command.call, session);
   if (recorder_ != nullptr) recorder_->begin_call(id);
   Result<void> done;
   if (command.call == ipc::CmCall::kCreateId) {
@@ -106,6 +108,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
     // Before it is gone.
     if (recorder_ != nullptr) recorder_->end_call(id, command.call, 0);
     destroy(now, id->id);
+    probes::call_done(reply.id, command.call, 0);
     return reply;
   } else {
     done = perform(now, *id, link, command);
@@ -114,6 +117,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
   }
   if (!done) reply.error = done.error().code;
   if (!done && command.posted != 0 && id != nullptr) tell_failure(*id, command, reply.error);
+  probes::call_done(reply.id, command.call, reply.error);
   if (recorder_ != nullptr) recorder_->end_call(find_own(session, reply.id), command.call, reply.error);
   return reply;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "node/core.h"
+#include "node/probes.h"
 
 namespace ucm::node {
 namespace {
@@ -169,6 +170,7 @@ void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
 
 void Core::push_event(std::uint32_t id, const ipc::CmEvent& event) {
   events_.emplace_back(id, event);
+  probes::event(event.id, event.type, event.status);
   work_ = true;
   if (recorder_ == nullptr) return;
   if (RdmaId* const whose = find(event.id)) recorder_->event(*whose, event);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "node/probes.h"
 #include "wire/mad.h"
 
 namespace ucm::node {
@@ -284,6 +285,7 @@ void FlightRecorder::step(Track& track, const TraceRecord& record, bool message)
 
 void FlightRecorder::on_step(std::uint32_t slot, const cm::Connection& connection, cm::Input input,
                              const cm::Transition& to) {
+  probes::state(connection.local_comm_id, connection.state, to.next, input);
   Track& track = connections_[slot];
   const TraceRecord record = record_of_step(connection, input, to);
   if (to.next != connection.state) {
