@@ -50,12 +50,13 @@ std::string message_row(const DiagramRow& row, int y) {
 
 }  // namespace
 
-DiagramRow row_of(const TraceRecord& record) {
+DiagramRow row_of(const ToldRecord& told) {
+  const TraceRecord& record = told.record;
   DiagramRow row{.time_ns = record.time_ns,
                  .kind = record.kind == TraceKind::kEvent ? DiagramRow::Kind::kEvent : DiagramRow::Kind::kOther,
                  .again = record.repetition != 0,
                  .message = {},
-                 .text = what_text(record)};
+                 .text = what_text(told)};
   if (record.message == 0) return row;
   // The arrow says the rest.
   constexpr std::size_t kKindWidth = 9;
@@ -65,13 +66,13 @@ DiagramRow row_of(const TraceRecord& record) {
   return row;
 }
 
-Diagram diagram_of(const std::vector<TraceRecord>& records) {
+Diagram diagram_of(const std::vector<ToldRecord>& records) {
   std::uint32_t id = 0;
   wire::IpAddress peer;
   Diagram diagram;
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    if (record->id != 0) id = record->id;
-    if (!wire::IpAddress{record->peer}.is_unspecified()) peer = {record->peer};
+    if (record->record.id != 0) id = record->record.id;
+    if (!wire::IpAddress{record->record.peer}.is_unspecified()) peer = {record->record.peer};
     diagram.rows.push_back(row_of(*record));
   }
   diagram.own = "this host, ID " + std::to_string(id);

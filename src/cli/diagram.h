@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/trace_text.h"
 #include "ipc/trace.h"
 
 namespace ucm::cli {
@@ -17,7 +18,7 @@ struct DiagramRow {
   std::string message;  // its name; empty: it is none
   std::string text;     // what it is for, or what came of it
 };
-DiagramRow row_of(const ipc::TraceRecord& record);
+DiagramRow row_of(const ToldRecord& told);
 
 struct Diagram {
   std::string own;                 // over this host's line
@@ -25,7 +26,7 @@ struct Diagram {
   std::vector<DiagramRow> rows{};  // the oldest first
 };
 // `records` with the newest one first.
-Diagram diagram_of(const std::vector<ipc::TraceRecord>& records);
+Diagram diagram_of(const std::vector<ToldRecord>& records);
 
 // A whole SVG file that needs nothing else: this host's line and the peer's, with an arrow for every message and the
 // calls, timers and events beside it, from the oldest down; one row for each, with its time.

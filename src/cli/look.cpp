@@ -39,19 +39,27 @@ Result<std::uint32_t> parse_id(std::string_view text) {
 }
 
 // Newest record first.
-Result<std::vector<ipc::TraceRecord>> fetch_story(std::string_view id_text) {
+Result<std::vector<ToldRecord>> fetch_story(std::string_view id_text) {
   const auto id = parse_id(id_text);
   if (!id) return tl::unexpected(id.error());
   const auto node = client::connect_node(ipc::Role::kTool);
   if (!node) return tl::unexpected(node.error());
-  std::vector<ipc::TraceRecord> records;
+  std::vector<ToldRecord> records;
+  bool sound = true;
   const auto done = client::observe(node->socket.get(), ipc::Subject::kShow, *id, [&](Bytes piece) {
-    for (; piece.size() >= sizeof(ipc::TraceRecord); piece = piece.subspan(sizeof(ipc::TraceRecord))) {
-      std::memcpy(&records.emplace_back(), piece.data(), sizeof(ipc::TraceRecord));
+    while (!piece.empty()) {
+      ipc::TraceFrame frame;
+      if (piece.size() < sizeof frame) return sound = false;
+      std::memcpy(&frame, piece.data(), sizeof frame);
+      piece = piece.subspan(sizeof frame);
+      if (piece.size() < frame.why_size) return sound = false;
+      records.emplace_back(frame.record, std::string(reinterpret_cast<const char*>(piece.data()), frame.why_size));
+      piece = piece.subspan(frame.why_size);
     }
     return true;
   });
   if (!done) return tl::unexpected(done.error());
+  if (!sound) return fail(EPROTO, "ucmd's story makes no sense");
   return records;
 }
 

@@ -13,10 +13,12 @@
 #include "cm/counters.h"
 #include "cm/sidr_state_machine.h"
 #include "cm/state_machine.h"
+#include "ipc/names.h"
 #include "net/socket_address.h"
 #include "wire/cm_messages.h"
 #include "wire/ip_cm.h"
 #include "wire/mad.h"
+#include "wire/reject_reasons.h"
 
 namespace ucm::cli {
 namespace {
@@ -34,19 +36,10 @@ using ipc::TraceRecord;
   return buffer.data();
 }
 
-template <std::size_t N>
-std::string pick(const std::array<const char*, N>& names, std::size_t index) {
-  return index < N && names[index] != nullptr ? names[index] : std::to_string(index);
+std::string name_or_number(std::string_view name, unsigned number) {
+  return name.empty() ? std::to_string(number) : std::string(name);
 }
 
-constexpr std::array<const char*, 17> kCalls{
-    nullptr,        "create_id",     "destroy_id", "migrate_id",    "set_option",    "bind_addr",
-    "resolve_addr", "resolve_route", "listen",     "request_taken", "connect",       "accept",
-    "reject",       "establish",     "notify",     "disconnect",    "join_multicast"};
-constexpr std::array<const char*, 16> kEvents{"ADDR_RESOLVED",   "ADDR_ERROR",       "ROUTE_RESOLVED", "ROUTE_ERROR",
-                                              "CONNECT_REQUEST", "CONNECT_RESPONSE", "CONNECT_ERROR",  "UNREACHABLE",
-                                              "REJECTED",        "ESTABLISHED",      "DISCONNECTED",   "DEVICE_REMOVAL",
-                                              "MULTICAST_JOIN",  "MULTICAST_ERROR",  "ADDR_CHANGE",    "TIMEWAIT_EXIT"};
 bool is_sidr(const TraceRecord& record) { return (record.flags & ipc::kTraceSidr) != 0; }
 
 std::string state_name(const TraceRecord& record, std::uint8_t state) {
@@ -106,36 +99,6 @@ std::string time_of_day(std::int64_t wall_ns) {
                static_cast<int>(wall_ns % 1'000'000'000 / 1000));
 }
 
-std::string reject_name(wire::RejReason reason) {
-  using wire::RejReason;
-  switch (reason) {
-    case RejReason::kNoQp:
-      return "no QP";
-    case RejReason::kNoResources:
-      return "no resources";
-    case RejReason::kTimeout:
-      return "timeout";
-    case RejReason::kUnsupported:
-      return "unsupported request";
-    case RejReason::kInvalidCommId:
-      return "invalid comm ID";
-    case RejReason::kInvalidServiceId:
-      return "nobody listens";
-    case RejReason::kStaleConnection:
-      return "stale connection";
-    case RejReason::kInvalidGid:
-      return "invalid GID";
-    case RejReason::kInvalidAlternateGid:
-      return "invalid alternate GID";
-    case RejReason::kInvalidMtu:
-      return "invalid MTU";
-    case RejReason::kConsumerDefined:
-      return "by the application, or not for us";
-    default:
-      return "other";
-  }
-}
-
 std::string request_text(Bytes payload) {
   const auto req = *wire::Req::parse(payload);
   return print("service 0x%016" PRIx64 " qpn 0x%06x psn 0x%06x mtu %u rd %u/%u retry %u rnr %u", req.service_id,
@@ -145,7 +108,7 @@ std::string request_text(Bytes payload) {
 
 std::string reject_text(Bytes payload) {
   const auto rej = *wire::Rej::parse(payload);
-  return print("reason %u (", static_cast<unsigned>(rej.reason)) + reject_name(rej.reason) + ")";
+  return print("reason %u (", static_cast<unsigned>(rej.reason)) + std::string(wire::text_of(rej.reason)) + ")";
 }
 
 }  // namespace
@@ -200,19 +163,24 @@ std::string what_text(const TraceRecord& record) {
     case TraceKind::kStep:
       return "step     " + input_name(record) + ": " + change_text(record);
     case TraceKind::kCall:
-      return "call     " + pick(kCalls, record.input) +
+      return "call     " + name_or_number(ipc::name(static_cast<ipc::CmCall>(record.input)), record.input) +
              (record.status != 0 ? ": " + std::generic_category().message(record.status) : "");
     case TraceKind::kEvent:
-      return "event    " + pick(kEvents, record.input) + status_text(record.status);
+      return "event    " + name_or_number(ipc::name(static_cast<ipc::CmEventType>(record.input)), record.input) +
+             status_text(record.status);
   }
   return "?";
 }
 
-std::string story_text(const std::vector<TraceRecord>& records, std::int64_t wall_offset_ns) {
+std::string what_text(const ToldRecord& told) {
+  return what_text(told.record) + (told.why.empty() ? "" : ": " + told.why);
+}
+
+std::string story_text(const std::vector<ToldRecord>& records, std::int64_t wall_offset_ns) {
   if (records.empty()) return "";
   // Whatever record tells it.
   TraceRecord all;
-  for (const TraceRecord& record : records) {
+  for (const auto& [record, why] : records) {
     if (all.id == 0) all.id = record.id;
     if (all.local_comm_id == 0) all.local_comm_id = record.local_comm_id;
     if (all.remote_comm_id == 0) all.remote_comm_id = record.remote_comm_id;
@@ -221,14 +189,15 @@ std::string story_text(const std::vector<TraceRecord>& records, std::int64_t wal
     if (all.user == ipc::kTraceNoUser) all.user = record.user;
     if (wire::IpAddress{all.peer}.is_unspecified()) all.peer = record.peer;
   }
-  const TraceRecord& first = records.back();
+  const TraceRecord& first = records.back().record;
   std::string out = print("ID %u, user %d, peer ", all.id, static_cast<int>(all.user)) +
                     net::to_string(wire::IpAddress{all.peer}) +
                     print("\ncomm ID 0x%08x, of the peer 0x%08x; QP 0x%06x, of the peer 0x%06x\n", all.local_comm_id,
                           all.remote_comm_id, all.local_qpn, all.remote_qpn) +
                     "from " + time_of_day(first.time_ns + wall_offset_ns) + ", in milliseconds\n";
-  for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    out += print("%+12.3f  ", static_cast<double>(record->time_ns - first.time_ns) / 1e6) + what_text(*record) + "\n";
+  for (auto told = records.rbegin(); told != records.rend(); ++told) {
+    out +=
+        print("%+12.3f  ", static_cast<double>(told->record.time_ns - first.time_ns) / 1e6) + what_text(*told) + "\n";
   }
   return out;
 }

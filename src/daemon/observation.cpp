@@ -121,15 +121,18 @@ ShowObservation::ShowObservation(const node::FlightRecorder& recorder, Viewer vi
 
 Observation::Next ShowObservation::next(Piece& piece) {
   if (!next_) return Next::kEnd;
-  while (next_ && piece.size() + sizeof(ipc::TraceRecord) <= ipc::kObservePieceMax) {
+  while (next_ && piece.size() + sizeof(ipc::TraceFrame) + UINT8_MAX <= ipc::kObservePieceMax) {
     // It may have been overwritten since the piece before.
     if (*next_ < recorder_.oldest()) {
       next_.reset();
       break;
     }
-    // Before a request has found its program it is nobody's. One who was in this place before may have left a record.
-    const ipc::TraceRecord& record = recorder_.record(*next_);
-    if (record.user == ipc::kTraceNoUser || viewer_.sees(record.user)) append(piece, ipc::bytes_of(record));
+    ipc::TraceFrame frame = frame_of(recorder_.record(*next_), nullptr);
+    const bool told = frame.record.kind == ipc::TraceKind::kCall || frame.record.kind == ipc::TraceKind::kEvent;
+    const std::string_view why = told ? recorder_.reason_of(*next_) : std::string_view();
+    frame.why_size = static_cast<std::uint8_t>(why.size());
+    append(piece, ipc::bytes_of(frame));
+    append(piece, {reinterpret_cast<const std::uint8_t*>(why.data()), why.size()});
     next_ = recorder_.previous(*next_);
   }
   return Next::kPiece;

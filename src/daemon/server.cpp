@@ -59,7 +59,8 @@ node::Node::Callbacks Server::node_callbacks() {
               [this](node::SessionId session) {
                 const auto it = sessions_.find(session);
                 return it != sessions_.end() ? it->second->peer.uid : ipc::kTraceNoUser;
-              }};
+              },
+          .failed = [this](const node::Failure& failure) { log_failure(failure); }};
 }
 
 void Server::attach(NodeAccess& node) { node_ = &node; }

@@ -144,6 +144,8 @@ class Server {
   std::uint32_t peer_qpn_of(const Session& owner, std::uint32_t qpn) const;
   bool source_allowed(std::uint32_t peer_qpn, const wire::DatagramInfo& info);
   void log(LogLevel level, const std::string& text) const;
+  // A line of the log; of too many in a second only how many they were.
+  void log_failure(const node::Failure& failure);
 
   net::EventLoop& loop_;
   ServerOptions options_;
@@ -164,6 +166,12 @@ class Server {
   TimeNs started_;
   TimeNs idle_since_;
   int turns_to_stop_ = -1;  // counts down when shutting down
+  struct FailureBudget {
+    TimeNs since = 0;  // the second began
+    std::uint32_t logged = 0;
+    std::uint32_t left_out = 0;
+  };
+  std::array<FailureBudget, 2> failure_budgets_{};  // of events, and of calls
   ServerCounters counters_;
 };
 

@@ -15,7 +15,8 @@ namespace ucm::ipc {
 
 enum class Subject : std::uint32_t {
   kList = 1,  // every piece is a JSON array of listeners and connections
-  kShow,      // TraceRecords of the connection that `argument` (an ID, or else a comm ID) names, newest first
+  kShow,      // of the connection that `argument` (an ID, or else a comm ID) names, newest record first: each a
+              // TraceFrame without a MAD, and behind it why a call or an event is a failure
   kStats,     // JSON text, cut anywhere
   kTrace,     // from now on: each record a TraceFrame, and the MAD of a message behind it
   kRecord,    // from now on: records of the engine as in a file (src/recording); never a part of one
@@ -32,7 +33,8 @@ struct TraceFrame {
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
   std::uint8_t sent = 0;
-  std::uint8_t reserved[5]{};
+  std::uint8_t why_size = 0;  // kShow: bytes of text behind this
+  std::uint8_t reserved[4]{};
 };
 static_assert(sizeof(TraceFrame) == 112 && std::is_trivially_copyable_v<TraceFrame>);
 

@@ -106,7 +106,7 @@ class Core {
   Result<void> perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCommand& command);
   // One function per rdma_cm call; the state has been checked.
   Result<void> create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply);
-  void tell_failure(RdmaId& id, const ipc::CmCommand& command, int error);
+  void tell_failure(RdmaId& id, const ipc::CmCommand& command, const Error& error);
   void migrate(RdmaId& id, LinkId link);
   Result<void> set_option(RdmaId& id, const ipc::CmCommand& command);
   Result<void> bind_addr(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
@@ -146,7 +146,10 @@ class Core {
   // The new ID of a request to the listening ID `listener`; nullptr when it is not for us or the process has its share.
   RdmaId* create_for_request(std::uint64_t listener, const wire::IpCmHeader& addresses, const cm::Path& path);
   bool request_is_for_us(const wire::IpCmHeader& addresses, const cm::Path& path) const;
-  void push_event(std::uint32_t id, const ipc::CmEvent& event);
+  // `why`, where the event does not tell it all, of one that is a failure.
+  void push_event(std::uint32_t id, const ipc::CmEvent& event, std::string_view why = {});
+  // To the flight recorder, as the reason of what is recorded next, and to the log. `id` may be null.
+  void explain_failure(const RdmaId* id, Failure failure);
   void deliver_events();
   ipc::CmPath path_of(const RdmaId& id) const;
   ipc::CmQpParams qp_params_of(const RdmaId& id) const;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "ipc/names.h"
 #include "node/core.h"
 #include "node/limits.h"
 #include "node/probes.h"
@@ -116,9 +117,17 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
     reply.local = to_socket_address(id->local);
   }
   if (!done) reply.error = done.error().code;
-  if (!done && command.posted != 0 && id != nullptr) tell_failure(*id, command, reply.error);
+  if (!done && command.posted != 0 && id != nullptr) tell_failure(*id, command, done.error());
   probes::call_done(reply.id, command.call, reply.error);
-  if (recorder_ != nullptr) recorder_->end_call(find_own(session, reply.id), command.call, reply.error);
+  RdmaId* const caller = find_own(session, reply.id);
+  if (!done) {
+    explain_failure(caller, {.what = ipc::name(command.call),
+                             .call = true,
+                             .status = reply.error,
+                             .why = done.error().message,
+                             .session = session});
+  }
+  if (recorder_ != nullptr) recorder_->end_call(caller, command.call, reply.error);
   return reply;
 }
 
@@ -151,17 +160,17 @@ Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmComman
 }
 
 // Nobody waits for the reply.
-void Core::tell_failure(RdmaId& id, const ipc::CmCommand& command, int error) {
-  struct Failure {
+void Core::tell_failure(RdmaId& id, const ipc::CmCommand& command, const Error& error) {
+  struct Telling {
     ipc::CmCall call;
     ipc::CmEventType event;
   };
-  static constexpr std::array kFailures{Failure{ipc::CmCall::kResolveAddr, ipc::CmEventType::kAddrError},
-                                        Failure{ipc::CmCall::kResolveRoute, ipc::CmEventType::kRouteError},
-                                        Failure{ipc::CmCall::kConnect, ipc::CmEventType::kConnectError}};
-  const auto* const failure = std::ranges::find(kFailures, command.call, &Failure::call);
+  static constexpr std::array kFailures{Telling{ipc::CmCall::kResolveAddr, ipc::CmEventType::kAddrError},
+                                        Telling{ipc::CmCall::kResolveRoute, ipc::CmEventType::kRouteError},
+                                        Telling{ipc::CmCall::kConnect, ipc::CmEventType::kConnectError}};
+  const auto* const failure = std::ranges::find(kFailures, command.call, &Telling::call);
   if (failure == kFailures.end()) return;
-  push_event(id.id, {.type = failure->event, .status = -error, .id = id.id});
+  push_event(id.id, {.type = failure->event, .status = -error.code, .id = id.id}, error.message);
 }
 
 // Requests that nobody has read yet follow their listener.

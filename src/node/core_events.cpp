@@ -1,8 +1,10 @@
 // From the engine's events to those that a program sees.
 #include <algorithm>
 
+#include "ipc/names.h"
 #include "node/core.h"
 #include "node/probes.h"
+#include "wire/reject_reasons.h"
 
 namespace ucm::node {
 namespace {
@@ -51,6 +53,30 @@ ipc::CmConnParam conn_of(const cm::Event& event) {
                         .ece_options = event.peer.ece_options};
   copy_private_data(event, conn);
   return conn;
+}
+
+bool is_failure(const ipc::CmEvent& event) {
+  return event.status != 0 || event.type == ipc::CmEventType::kDeviceRemoval;
+}
+
+// What the numbers of an event mean.
+std::string_view why_of(const RdmaId& id, const ipc::CmEvent& event) {
+  switch (event.type) {
+    case ipc::CmEventType::kRejected:
+      return wire::text_of(static_cast<wire::RejReason>(event.status));
+    case ipc::CmEventType::kUnreachable:
+      if (event.status > 0) return wire::text_of(static_cast<wire::SidrStatus>(event.status));
+      return id.passive ? "nothing came for the answer, however often it was sent"
+                        : "no answer to the request, however often it was sent";
+    case ipc::CmEventType::kDisconnected:
+      return "the peer does not answer the disconnection";
+    case ipc::CmEventType::kAddrError:
+      return "the peer has another Q_Key";
+    case ipc::CmEventType::kDeviceRemoval:
+      return "the interface has gone";
+    default:
+      return "";
+  }
 }
 
 }  // namespace
@@ -168,12 +194,37 @@ void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
   push_event(id.id, told);
 }
 
-void Core::push_event(std::uint32_t id, const ipc::CmEvent& event) {
+void Core::push_event(std::uint32_t id, const ipc::CmEvent& event, std::string_view why) {
   events_.emplace_back(id, event);
   probes::event(event.id, event.type, event.status);
   work_ = true;
-  if (recorder_ == nullptr) return;
-  if (RdmaId* const whose = find(event.id)) recorder_->event(*whose, event);
+  RdmaId* const whose = find(event.id);
+  if (whose == nullptr) return;
+  if (is_failure(event)) {
+    explain_failure(
+        whose,
+        {.what = ipc::name(event.type), .status = event.status, .why = why.empty() ? why_of(*whose, event) : why});
+  }
+  if (recorder_ != nullptr) recorder_->event(*whose, event);
+}
+
+void Core::explain_failure(const RdmaId* id, Failure failure) {
+  if (recorder_ != nullptr) recorder_->explain(failure.why);
+  if (!callbacks_.failed) return;
+  if (id != nullptr) {
+    failure.id = id->id;
+    failure.session = id->session;
+    failure.state = to_string(id->state);
+    failure.local = to_socket_address(id->local);
+    failure.remote = to_socket_address(id->remote);
+    if (const cm::Connection* const connection = engine_.connection(id->connection)) {
+      failure.local_comm_id = connection->local_comm_id;
+      failure.remote_comm_id = connection->remote_comm_id;
+      // The engine's is more exact.
+      if (failure.call) failure.state = cm::name(connection->state);
+    }
+  }
+  callbacks_.failed(failure);
 }
 
 // Events of IDs destroyed meanwhile are dropped; a request counts as its listener's and as its own.

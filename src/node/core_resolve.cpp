@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "net/socket_address.h"
 #include "node/core.h"
 #include "node/limits.h"
 
@@ -15,6 +16,13 @@ wire::IpAddress loopback_for_unspecified(const wire::IpAddress& address) {
   wire::IpAddress one;
   one.bytes[15] = 1;
   return one;
+}
+
+std::string why_unresolved(const host::Route& route, const wire::IpAddress& destination, std::int32_t status) {
+  const std::string to = "on the way to " + net::to_string(destination);
+  const std::string interface = "interface " + std::to_string(route.ifindex);
+  if (status == -ENODEV) return interface + " " + to + " has no device";
+  return "neighbour " + net::to_string(route.next_hop) + " on " + interface + ", " + to + ", does not answer";
 }
 
 std::uint32_t scope_of(const Endpoint& destination, const Endpoint& local) {
@@ -86,6 +94,7 @@ Result<void> Core::start_resolution(TimeNs now, RdmaId& id, const Endpoint& dest
 }
 
 void Core::finish_resolution(RdmaId& id, std::int32_t status) {
+  const std::string why = status == 0 ? "" : why_unresolved(id.route, id.remote.address, status);
   forget_resolution(id);
   id.state = *next_state(id.state, status == 0 ? IdInput::kAddrFound : IdInput::kAddrFailed);
   if (status != 0) {
@@ -94,10 +103,12 @@ void Core::finish_resolution(RdmaId& id, std::int32_t status) {
     id.remote = {};
     ports_.update(id.id, claim_of(id));
   }
-  push_event(id.id, {.type = status == 0 ? ipc::CmEventType::kAddrResolved : ipc::CmEventType::kAddrError,
-                     .status = status,
-                     .id = id.id,
-                     .path = path_of(id)});
+  push_event(id.id,
+             {.type = status == 0 ? ipc::CmEventType::kAddrResolved : ipc::CmEventType::kAddrError,
+              .status = status,
+              .id = id.id,
+              .path = path_of(id)},
+             why);
 }
 
 void Core::check_neighbor(const NeighborKey& key) {

@@ -112,7 +112,7 @@ const FlightRecorder::Track* FlightRecorder::Tracks::find(std::uint32_t slot) co
   return slot / kChunk < chunks_.size() ? &chunks_[slot / kChunk][slot % kChunk] : nullptr;
 }
 
-FlightRecorder::FlightRecorder(std::size_t capacity) : capacity_(capacity), ring_(capacity) {
+FlightRecorder::FlightRecorder(std::size_t capacity) : capacity_(capacity), ring_(capacity), reasons_(kReasons) {
   UCM_CHECK(std::has_single_bit(capacity));
 }
 
@@ -147,6 +147,17 @@ void FlightRecorder::end_call(RdmaId* id, ipc::CmCall call, std::int32_t error) 
   record.user = id->user;
   record.peer = id->remote.address.bytes;
   complete(next(last_of(*id), record), nullptr);
+}
+
+void FlightRecorder::explain(std::string_view why) {
+  Reason& reason = reasons_[next_reason_++ % kReasons];
+  reason.number = total_;
+  reason.text.assign(why.substr(0, UINT8_MAX));
+}
+
+std::string_view FlightRecorder::reason_of(std::uint64_t number) const {
+  const auto found = std::ranges::find(reasons_, number, &Reason::number);
+  return found != reasons_.end() ? std::string_view(found->text) : std::string_view();
 }
 
 void FlightRecorder::adopt(const RdmaId& id) {

@@ -11,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -87,6 +89,8 @@ class FlightRecorder final : public cm::Observer {
     call_is_told_ = false;
   }
   void end_call(RdmaId* id, ipc::CmCall call, std::int32_t error);
+  // Why the call or event that is told next is a failure.
+  void explain(std::string_view why);
   // The ID of a connection, or exchange, that a request has made.
   void adopt(const RdmaId& id);
   void event(RdmaId& id, const ipc::CmEvent& event);
@@ -112,6 +116,9 @@ class FlightRecorder final : public cm::Observer {
   std::optional<std::uint64_t> find(const std::function<bool(const ipc::TraceRecord&)>& matches) const;
   // The one before of the same connection; nullopt when there is none, or it is gone.
   std::optional<std::uint64_t> previous(std::uint64_t number) const;
+
+  // Empty: none was told, or it is gone.
+  std::string_view reason_of(std::uint64_t number) const;
 
   const Track* connection_track(std::uint32_t slot) const { return connections_.find(slot); }
   const Track* exchange_track(std::uint32_t slot) const { return exchanges_.find(slot); }
@@ -140,6 +147,12 @@ class FlightRecorder final : public cm::Observer {
     static constexpr std::uint32_t kChunk = 512;
     void grow(std::uint32_t slot);
     std::vector<std::vector<Track>> chunks_;
+  };
+  // The last ones; few calls and events are failures.
+  static constexpr std::size_t kReasons = 1024;
+  struct Reason {
+    std::uint64_t number = UINT64_MAX;  // of the record
+    std::string text;
   };
   struct Packet {
     Message message;
@@ -171,6 +184,8 @@ class FlightRecorder final : public cm::Observer {
   std::optional<Packet> packet_;  // at hand
   Tracks connections_;
   Tracks exchanges_;
+  std::vector<Reason> reasons_;
+  std::size_t next_reason_ = 0;
   std::array<MessageCounts, kMessages> messages_{};
   std::array<Histogram, cm::kStateCount> times_{};
   Histogram set_up_;

@@ -32,6 +32,20 @@ struct Options {
   std::size_t flight_records = 0;        // kept by the flight recorder, a power of two; 0: there is none
 };
 
+// A call that is refused, or an event that tells a program of a failure.
+struct Failure {
+  std::string_view what;  // "connect", "REJECTED"
+  bool call = false;
+  std::int32_t status = 0;  // errno of a call; of an event as the program sees it
+  std::string_view why;
+  // Whose; all 0 for a call without an ID.
+  std::uint32_t id = 0;
+  SessionId session = 0;
+  std::string_view state{};
+  ipc::SocketAddress local{}, remote{};
+  std::uint32_t local_comm_id = 0, remote_comm_id = 0;
+};
+
 class Node {
  public:
   struct Callbacks {
@@ -45,6 +59,8 @@ class Node {
     std::function<bool(SessionId, std::uint32_t qpn)> owns_qpn;
     // Who runs the process; may be left out.
     std::function<std::uint32_t(SessionId)> user_of{};
+    // May be left out.
+    std::function<void(const Failure&)> failed{};
   };
 
   // Binds UDP 4791 on IPv4 and, where there is IPv6, on IPv6. EADDRINUSE's message says who holds the port.

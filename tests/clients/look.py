@@ -88,6 +88,20 @@ def statistics(lab: Lab):
     contains(lab.ucm(path.client, "stats").succeed(), r"REQ +[1-9]", "set-up")
 
 
+def reasons(lab: Lab):
+    """Why something failed stands in the log and in the story, with whose it is."""
+    path = lab.path("loopback4")
+    daemon = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--log-level", "debug")
+    wait_until(lambda: lab.ucm(path.server, "stats").wait() == 0, "a daemon")
+    lab.ucm_run(path.client, "rping", "-c", "-a", path.address, "-p", "7999").wait()
+    line = daemon.expect(r"rping \(process \d+\), ID (\d+) in state connect, 127\.0\.0\.1:\d+ to 127\.0\.0\.1:7999: "
+                         r"REJECTED 8: nobody listens \(comm ID 0x[0-9a-f]{8}, of the peer 0x00000000\)")
+    contains(lab.ucm(path.client, "show", line.group(1)).succeed(), "event +REJECTED, reason 8: nobody listens")
+    lab.ucm_run(path.client, "rping", "-c", "-a", "192.0.2.1").wait()
+    daemon.expect(r"resolve_addr \d+: ")
+    daemon.end()
+
+
 def metrics(lab: Lab):
     """Prometheus asks over HTTP."""
     path = lab.path("loopback4")
@@ -267,7 +281,7 @@ def privacy(lab: Lab):
         program.end()
 
 
-CASES = {case.__name__: case for case in (list_and_show, statistics, metrics, trace_and_capture, record_and_replay,
+CASES = {case.__name__: case for case in (list_and_show, statistics, reasons, metrics, trace_and_capture, record_and_replay,
                                             recording_needs_a_quiet_node, privacy)}
 for case in CASES.values():
     case.short = case in (list_and_show, trace_and_capture, record_and_replay)

@@ -136,6 +136,12 @@ TEST(Trace, TellsWhatMattersOfAMessage) {
   for (std::size_t size = 0; size < mad.size(); ++size) EXPECT_EQ(message_text(Bytes(mad).first(size)), "");
 }
 
+TEST(Trace, AStoryHasTheReasonsOfFailures) {
+  const TraceRecord refused{.status = 22, .kind = TraceKind::kCall, .input = 10};
+  EXPECT_EQ(what_text(ToldRecord(refused, "the QP number is not the process's")),
+            "call     connect: Invalid argument: the QP number is not the process's");
+}
+
 TEST(Trace, AStoryBeginsWithWhoseItIs) {
   const std::vector<TraceRecord> records{{.time_ns = 3'500'000, .id = 7, .kind = TraceKind::kEvent, .input = 9},
                                          {.time_ns = 2'000'000,
@@ -144,7 +150,7 @@ TEST(Trace, AStoryBeginsWithWhoseItIs) {
                                           .peer = wire::IpAddress::ipv4(0x0A000002).bytes,
                                           .kind = TraceKind::kStep,
                                           .local_qpn = 0x101}};
-  const std::string text = story_text(records, 0);
+  const std::string text = story_text({records.begin(), records.end()}, 0);
   for (const char* part : {"ID 7, user 1000, peer 10.0.0.2", "comm ID 0x000000ab", "QP 0x000101", "+0.000  step",
                            "+1.500  event    ESTABLISHED"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
@@ -161,7 +167,7 @@ TEST(Diagram, HasARowAndTheArrowsDirectionForEveryRecord) {
                                           .message = 0x10,
                                           .repetition = 1},
                                          {.kind = TraceKind::kStep, .to = number(cm::State::kReqSent)}};
-  const std::string svg = diagram_svg(diagram_of(records));
+  const std::string svg = diagram_svg(diagram_of({records.begin(), records.end()}));
   for (const char* part : {"ID 7<", ">10.0.0.2<", ">0.000<", ">1.000<", ">2.000<", ">2.500<", ">REQ<", ">REP<",
                            "event    ESTABLISHED", "x1=\"640\" y1=\"86\" x2=\"1060\" y2=\"86\" class=\"arrow again\"",
                            "x1=\"1060\" y1=\"112\" x2=\"640\" y2=\"112\" class=\"arrow\"", "-&gt;"}) {

@@ -87,10 +87,21 @@ void call_often(node::FlightRecorder& recorder, std::uint32_t id, std::uint32_t 
   }
 }
 
-std::vector<TraceRecord> records_of(Bytes bytes) {
-  std::vector<TraceRecord> records(bytes.size() / sizeof(TraceRecord));
-  std::memcpy(records.data(), bytes.data(), records.size() * sizeof(TraceRecord));
-  return records;
+struct Told {
+  TraceRecord record;
+  std::string why;
+};
+std::vector<Told> told_in(Bytes bytes) {
+  std::vector<Told> all;
+  while (bytes.size() >= sizeof(ipc::TraceFrame)) {
+    ipc::TraceFrame frame;
+    std::memcpy(&frame, bytes.data(), sizeof frame);
+    bytes = bytes.subspan(sizeof frame);
+    all.push_back({frame.record, std::string(reinterpret_cast<const char*>(bytes.data()), frame.why_size)});
+    bytes = bytes.subspan(frame.why_size);
+  }
+  EXPECT_TRUE(bytes.empty());
+  return all;
 }
 
 TEST(Observe, AListComesInPiecesThatEachAreJson) {
@@ -179,6 +190,13 @@ TEST(Observe, ATraceTellsWhatHappensFromNowOn) {
 TEST(Observe, AStoryIsTheWholeOneNewestFirst) {
   node::FlightRecorder recorder(4096);
   call_often(recorder, 5, kUser, 1000);  // more than one piece
+  node::RdmaId caller;
+  caller.id = 5;
+  caller.user = kUser;
+  caller.last_record = recorder.total();
+  recorder.begin_call(&caller);
+  recorder.explain("because");
+  recorder.end_call(&caller, ipc::CmCall::kConnect, EINVAL);
   ServerThread server;
   server.node.flight_recorder = &recorder;
   Looker looker(server);
@@ -186,10 +204,13 @@ TEST(Observe, AStoryIsTheWholeOneNewestFirst) {
   ASSERT_EQ(looker.observe(ipc::Subject::kShow, 5), 0);
   const auto answer = looker.answer();
   ASSERT_TRUE(answer);
-  const auto records = records_of(*answer);
-  ASSERT_EQ(records.size(), 1000u);
-  EXPECT_EQ(records.front().time_ns, 999);
-  EXPECT_EQ(records.back().time_ns, 0);
+  const auto told = told_in(*answer);
+  ASSERT_EQ(told.size(), 1001u);
+  EXPECT_EQ(told[0].record.status, EINVAL);
+  EXPECT_EQ(told[0].why, "because");
+  EXPECT_EQ(told[1].record.time_ns, 999);
+  EXPECT_EQ(told[1].why, "");
+  EXPECT_EQ(told.back().record.time_ns, 0);
 }
 
 TEST(Observation, OneUserSeesNothingOfAnother) {

@@ -514,6 +514,21 @@ TEST_F(Datagrams, AJoinIsAnsweredWithTheGroup) {
   EXPECT_EQ(join(connected, kGroup), EINVAL) << "a reliable connection";  // case 6.04
 }
 
+TEST_F(Nodes, EveryFailureIsToldWithItsReason) {
+  const std::uint32_t id = create(a_);
+  const std::string number = std::to_string(id);
+  EXPECT_EQ(call(a_, CmCall::kDisconnect, id), EINVAL);
+  EXPECT_EQ(a_.failures.back(), "disconnect 22 of " + number + ", idle: not in this state");
+  EXPECT_EQ(call(a_, CmCall::kDisconnect, 4711), ENOENT);
+  EXPECT_EQ(a_.failures.back(), "disconnect 2 of 0, : no such ID");
+
+  const std::uint32_t refused = start_connect(a_, kB);
+  skip_resolution_events(a_);
+  expect_event(a_, CmEventType::kRejected);
+  EXPECT_EQ(a_.failures.back(), "REJECTED 8 of " + std::to_string(refused) + ", connect: nobody listens");
+  EXPECT_EQ(a_.failures.size(), 3u) << "what succeeds is a failure";
+}
+
 TEST_F(Nodes, ARecordingBeginsWithoutConnectionsAndKeepsListeners) {
   std::size_t records = 0;
   const auto sink = [&](Bytes) {

@@ -184,5 +184,30 @@ TEST(Histogram, ATimeIsInTheBucketThatEndsAtOrAfterIt) {
   EXPECT_EQ(histogram.total(), 5u);
 }
 
+TEST_F(Recorded, AFailureHasItsReason) {
+  const auto reason_of = [&](const FlightRecorder& recorder, std::uint32_t id) {
+    const auto number = recorder.find([&](const TraceRecord& record) { return record.id == id && record.status != 0; });
+    return number ? std::string(recorder.reason_of(*number)) : "nothing";
+  };
+  const std::uint32_t nobody = start_connect(a_, kB);
+  skip_resolution_events(a_);
+  expect_event(a_, CmEventType::kRejected);
+  EXPECT_EQ(reason_of(recorder_a_, nobody), "nobody listens");
+
+  const std::uint32_t idle = create(a_);
+  EXPECT_EQ(call(a_, CmCall::kAccept, idle), EINVAL);
+  EXPECT_EQ(reason_of(recorder_a_, idle), "not in this state");
+}
+
+TEST_F(Recorded, OnlyTheLastReasonsAreKept) {
+  const std::uint32_t idle = create(a_);
+  EXPECT_EQ(call(a_, CmCall::kAccept, idle), EINVAL);
+  const std::uint64_t first = recorder_a_.total() - 1;
+  EXPECT_EQ(recorder_a_.reason_of(first), "not in this state");
+  for (int i = 0; i < 2000; ++i) call(a_, CmCall::kAccept, idle);
+  EXPECT_EQ(recorder_a_.reason_of(first), "");
+  EXPECT_EQ(recorder_a_.reason_of(recorder_a_.total() - 1), "not in this state");
+}
+
 }  // namespace
 }  // namespace ucm::node

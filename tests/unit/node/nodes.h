@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,13 @@ struct TestNode {
         core(*port, host,
              {.deliver_event = [this](LinkId link, const ipc::CmEvent& e) { events.emplace_back(link, e); },
               .deliver_data = [this](std::uint32_t qpn, const wire::DatagramInfo&, Bytes) { data_qpns.push_back(qpn); },
-              .owns_qpn = [](SessionId session, std::uint32_t qpn) { return qpn / 100 == session; }},
+              .owns_qpn = [](SessionId session, std::uint32_t qpn) { return qpn / 100 == session; },
+              .failed =
+                  [this](const Failure& failure) {
+                    failures.push_back(std::string(failure.what) + " " + std::to_string(failure.status) + " of " +
+                                       std::to_string(failure.id) + ", " + std::string(failure.state) + ": " +
+                                       std::string(failure.why));
+                  }},
              RandomKey{seed, seed}) {}
 
   ipc::CmReply execute(TimeNs now, ipc::CmCommand command, SessionId session = kSession, LinkId link = kLinkId) {
@@ -49,6 +56,7 @@ struct TestNode {
   std::unique_ptr<net::PacketPort> port;
   std::vector<std::pair<LinkId, ipc::CmEvent>> events;
   std::vector<std::uint32_t> data_qpns;
+  std::vector<std::string> failures;
   Core core;
 };
 
