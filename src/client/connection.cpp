@@ -39,8 +39,9 @@ Result<Answer> receive_answer(int socket) {
   if (!received || received->size == 0) return node_gone();
   auto reply = ipc::parse_reply(Bytes(buffer).first(received->size));
   if (!reply) return tl::unexpected(reply.error());
+  if (received->none_left) return Answer{.reply = *reply, .descriptors = {}, .none_left = true};
   if (reply->descriptor_count != received->descriptor_count) return fail(EPROTO, "ucmd's answer lacks a descriptor");
-  return Answer{*reply, std::move(received->descriptors)};
+  return Answer{.reply = *reply, .descriptors = std::move(received->descriptors)};
 }
 
 std::vector<std::string> candidate_names() {
@@ -64,6 +65,15 @@ Result<Answer> ask(int socket, const ipc::ControlRequest& request) {
     return fail(EPROTO, "ucmd answers another question");
   }
   if (answer->reply.error != 0) return fail(answer->reply.error, ipc::text_of(answer->reply.message));
+  if (answer->none_left) {
+    // Nobody here can use the new link.
+    if (request.header.call == ipc::ControlCall::kOpenCmLink) {
+      ipc::ControlRequest close = ipc::make_request(ipc::ControlCall::kCloseLink, request.header.sequence);
+      close.link = answer->reply.link;
+      if (const auto closed = ask(socket, close); !closed) return tl::unexpected(closed.error());
+    }
+    return fail(EMFILE, "no file descriptor left in this process");
+  }
   return answer;
 }
 

@@ -15,10 +15,12 @@ namespace ucm::client {
 struct Answer {
   ipc::ControlReply reply;
   std::array<ipc::FileDescriptor, ipc::kDescriptorsMax> descriptors;
+  bool none_left = false;  // this process had no descriptors left for those of the answer
 };
 
 // Sends the request and waits for its answer; one thread at a time per socket. An answer with an error is an error.
-// Fails with ENOTCONN when the node is gone and ETIMEDOUT when it does not answer in time.
+// Fails with ENOTCONN when the node is gone, ETIMEDOUT when it does not answer in time, and EMFILE when this process
+// has no descriptor left for what it was given; the node has closed a link by then.
 Result<Answer> ask(int socket, const ipc::ControlRequest& request);
 
 struct Connection {

@@ -19,6 +19,7 @@ class RealNode final : public NodeAccess {
   ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
     return node_.execute(session, link, command);
   }
+  void set_limits(const node::Limits& limits) override { node_.set_limits(limits); }
   void allow_low_ports(node::SessionId session) override { node_.allow_low_ports(session); }
   void remove_link(node::LinkId link) override { node_.remove_link(link); }
   void remove_session(node::SessionId session) override { node_.remove_session(session); }
@@ -75,6 +76,7 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
   std::unique_ptr<Instance> instance(new Instance(std::move(*loop)));
   const Log log = options.log;
   instance->server_ = std::make_unique<Server>(*instance->loop_, ServerOptions{.socket_name = options.socket_name,
+                                                                               .limits = options.node.limits,
                                                                                .idle_exit_ns = options.idle_exit_ns,
                                                                                .qpn_start = *qpn_start,
                                                                                .node_instance = *node_instance,

@@ -16,6 +16,7 @@ class NodeAccess {
   virtual ~NodeAccess() = default;
 
   virtual ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) = 0;
+  virtual void set_limits(const node::Limits& limits) = 0;
   virtual void allow_low_ports(node::SessionId session) = 0;
   virtual void remove_link(node::LinkId link) = 0;
   virtual void remove_session(node::SessionId session) = 0;

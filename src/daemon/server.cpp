@@ -35,6 +35,7 @@ std::string program_name_of(pid_t pid) {
 Server::Server(net::EventLoop& loop, ServerOptions options)
     : loop_(loop),
       options_(std::move(options)),
+      quotas_(options_.limits),
       qpns_(options_.qpn_start),
       started_(loop.now()),
       idle_since_(loop.now()) {
@@ -60,7 +61,11 @@ node::Node::Callbacks Server::node_callbacks() {
                 const auto it = sessions_.find(session);
                 return it != sessions_.end() ? it->second->peer.uid : ipc::kTraceNoUser;
               },
-          .failed = [this](const node::Failure& failure) { log_failure(failure); }};
+          .failed = [this](const node::Failure& failure) { log_failure(failure); },
+          .refused =
+              [this](node::SessionId session, std::string_view what) {
+                if (const auto it = sessions_.find(session); it != sessions_.end()) tell_refused(*it->second, what);
+              }};
 }
 
 void Server::attach(NodeAccess& node) { node_ = &node; }
@@ -114,7 +119,8 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   if (!peer) return tl::unexpected(peer.error());
   if (turns_to_stop_ >= 0 || !within_limits(peer->uid)) {
     ++counters_.sessions_refused;
-    return fail(EAGAIN, "session of process " + std::to_string(peer->pid) + " refused: too many, or shutting down");
+    return fail(EAGAIN, "session of process " + std::to_string(peer->pid) + " of user " + std::to_string(peer->uid) +
+                            " refused: " + (turns_to_stop_ >= 0 ? "shutting down" : "too many"));
   }
   while (next_session_ == 0 || sessions_.contains(next_session_)) ++next_session_;
   auto session = std::make_unique<Session>();
@@ -159,6 +165,9 @@ void Server::end_session(std::uint32_t id) {
     qpns_.release_all(id);
     sources_.release_all(id);
     for (const wire::MulticastGroup& group : groups_.leave_all(id)) node_->leave_group(group);
+    give_back(session, node::Resource::kQueuePairs, session.qpn_blocks);
+    give_back(session, node::Resource::kPrograms);
+    quotas_.forget(loop_.now(), id, session.peer.uid);
     if (--programs_ == 0) idle_since_ = loop_.now();
   }
   std::erase(observers_, id);
@@ -258,6 +267,7 @@ void Server::remove_link(std::uint32_t link_id) {
   node_->remove_link(link_id);
   session.events_waiting -= it->second->link.waiting();
   std::erase(session.links, link_id);
+  give_back(session, node::Resource::kChannels);
   links_.erase(it);
 }
 

@@ -22,6 +22,7 @@
 #include "ipc/file_descriptor.h"
 #include "net/event_loop.h"
 #include "node/node.h"
+#include "node/quotas.h"
 
 namespace ucm::daemon {
 
@@ -29,7 +30,8 @@ enum class LogLevel { kDebug, kInfo, kWarning };
 using Log = std::function<void(LogLevel, const std::string&)>;
 
 struct ServerOptions {
-  std::string socket_name;                                  // told in the status; empty = none
+  std::string socket_name;  // told in the status; empty = none
+  node::Limits limits{};
   TimeNs idle_exit_ns = kNever;                             // stop when no program was served for so long
   TimeNs observer_patience_ns = 5 * kNanosecondsPerSecond;  // with one that does not read what it has asked for
   std::uint64_t qpn_start = 0;                              // random
@@ -40,7 +42,7 @@ struct ServerOptions {
 // What happened since the start; every drop has its own counter.
 struct ServerCounters {
   std::uint64_t sessions_accepted = 0;
-  std::uint64_t sessions_refused = 0;   // over a limit
+  std::uint64_t sessions_refused = 0;   // more than ucmd serves
   std::uint64_t sessions_violated = 0;  // ended because the program broke the rules
   std::uint64_t observers_dropped = 0;  // did not read what they had asked for
   std::uint64_t commands = 0;
@@ -79,6 +81,9 @@ class Server {
   // Ends every session (connections are disconnected), lets the node send what that takes, and stops the loop.
   void shut_down();
 
+  // From now on; what is held already stays held.
+  void set_limits(const node::Limits& limits);
+
   // JSON text for `ucm status`: what the viewer may see of programs, and the counters of the whole node.
   std::string status_json(const Viewer& viewer) const;
   // For prometheus_text() and `ucm stats`.
@@ -93,6 +98,10 @@ class Server {
   void accept_sessions();
   Result<void> add_session(ipc::FileDescriptor socket);
   bool within_limits(uid_t uid) const;
+  // server_limits.cpp. False: the session or its user has its share.
+  bool take(Session& session, node::Resource resource);
+  void give_back(const Session& session, node::Resource resource, std::uint32_t times = 1);
+  void tell_refused(Session& session, std::string_view what);
   void doom(Session& session, std::string_view why);
   void end_session(std::uint32_t id);
   void end_doomed();
@@ -152,6 +161,7 @@ class Server {
   NodeAccess* node_ = nullptr;
   ipc::FileDescriptor listener_;
   bool listening_ = false;  // false also while out of descriptors
+  node::Quotas quotas_;     // of programs, event channels and QP numbers
   QpnAllocator qpns_;
   SourceCheck sources_;
   MulticastGroups groups_;

@@ -41,7 +41,7 @@ void Server::on_control(std::uint32_t session_id, std::uint32_t epoll_events) {
     doom(session, "process gone or session closed");
     return;
   }
-  if (received->descriptor_count != 0) {
+  if (received->descriptor_count != 0 || received->none_left) {
     ++counters_.sessions_violated;
     doom(session, "a program passes no descriptors");
     return;
@@ -133,10 +133,18 @@ void Server::hello(Session& session, const ControlRequest& request) {
   ipc::set_text(reply.daemon_version, UCM_VERSION);
   Descriptors descriptors;
   if (request.role == ipc::Role::kProgram) {
+    if (!take(session, node::Resource::kPrograms)) {
+      return send_failure(session, request, EAGAIN,
+                          "user " + std::to_string(session.peer.uid) + " runs as many programs as it may");
+    }
+    const auto refuse = [&](const Error& error) {
+      give_back(session, node::Resource::kPrograms);
+      send_failure(session, request, error.code, error.message);
+    };
     auto memfd = ipc::create_memfd("ucm-peer-qpns", ipc::kPeerTableSize);
-    if (!memfd) return send_failure(session, request, memfd.error().code, memfd.error().message);
+    if (!memfd) return refuse(memfd.error());
     auto table = ipc::SharedMemory::map(memfd->get(), ipc::kPeerTableSize);
-    if (!table) return send_failure(session, request, table.error().code, table.error().message);
+    if (!table) return refuse(table.error());
     session.peer_table_memfd = std::move(*memfd);
     session.peer_table = std::move(*table);
     descriptors.push_back(session.peer_table_memfd.get());
@@ -162,12 +170,16 @@ void Server::list_devices(Session& session, const ControlRequest& request) {
 }
 
 void Server::open_cm_link(Session& session, const ControlRequest& request) {
-  if (session.links.size() >= ipc::kLinksPerSessionMax || links_.size() >= ipc::kLinksMax) {
-    return send_failure(session, request, ENOSPC, "too many event channels");
+  if (links_.size() >= ipc::kLinksMax || !take(session, node::Resource::kChannels)) {
+    return send_failure(session, request, ENOMEM, "too many event channels");
   }
+  const auto refuse = [&](const Error& error) {
+    give_back(session, node::Resource::kChannels);
+    send_failure(session, request, error.code, error.message);
+  };
   const bool own_user = session.peer.uid == geteuid();
   auto link = CmLink::create(own_user ? CmLink::TokenWrite::kTrusting : CmLink::TokenWrite::kCautious);
-  if (!link) return send_failure(session, request, link.error().code, link.error().message);
+  if (!link) return refuse(link.error());
   while (next_link_ == 0 || links_.contains(next_link_)) ++next_link_;
   const std::uint32_t id = next_link_++;
   auto entry =
@@ -178,7 +190,7 @@ void Server::open_cm_link(Session& session, const ControlRequest& request) {
     it->second->link.drain_doorbell();
     activate(*it->second);
   });
-  if (!added) return send_failure(session, request, added.error().code, added.error().message);
+  if (!added) return refuse(added.error());
 
   ControlReply reply = ipc::make_reply(request);
   reply.link = id;
@@ -190,7 +202,7 @@ void Server::open_cm_link(Session& session, const ControlRequest& request) {
 }
 
 void Server::open_data_link(Session& session, const ControlRequest& request) {
-  if (session.data) return send_failure(session, request, EBUSY, "the data link is open already");
+  // A second time from one that had no descriptor left to take the first.
   auto link = DataLink::create();
   if (!link) return send_failure(session, request, link.error().code, link.error().message);
   session.data = std::move(*link);
@@ -209,11 +221,14 @@ void Server::close_link(Session& session, const ControlRequest& request) {
 }
 
 void Server::allocate_qpns(Session& session, const ControlRequest& request) {
-  if (session.qpn_blocks >= ipc::kQpnBlocksPerSessionMax) {
-    return send_failure(session, request, ENOMEM, "too many queue pairs in one process");
+  if (session.qpn_blocks >= ipc::kQpnBlocksPerSessionMax || !take(session, node::Resource::kQueuePairs)) {
+    return send_failure(session, request, ENOMEM, "too many queue pairs");
   }
   const auto first = qpns_.allocate(session.id, session.qpn_blocks);
-  if (!first) return send_failure(session, request, ENOMEM, "all QP numbers of this node are taken");
+  if (!first) {
+    give_back(session, node::Resource::kQueuePairs);
+    return send_failure(session, request, ENOMEM, "all QP numbers of this node are taken");
+  }
   ControlReply reply = ipc::make_reply(request);
   reply.first_qpn = *first;
   reply.qpn_count = ipc::kQpnBlockSize;

@@ -33,6 +33,9 @@ struct Server::Session {
   ipc::FileDescriptor devices_changed;  // an eventfd, once the program has asked for it
   std::size_t send_ports = 0;
   std::size_t events_waiting = 0;
+  // Refusals are told now and then only.
+  TimeNs refusals_told_next = 0;
+  std::uint64_t refusals_untold = 0;
   // While it observes: what, the piece that is to be sent next with its header, and since when the socket takes none.
   std::unique_ptr<Observation> observation;
   std::uint32_t observe_sequence = 0;

@@ -68,6 +68,11 @@ nlohmann::json Server::stats() const {
       std::ranges::count_if(observers_, [this](std::uint32_t id) { return trace_of(id) != nullptr; });
   for (const auto& [name, value] : node_->held()) stats["held"][name] = value;
   stats["counters"] = counters_status(counters_);
+  for (const node::Resource resource :
+       {node::Resource::kPrograms, node::Resource::kChannels, node::Resource::kQueuePairs}) {
+    const std::string name(node::kResourceNames[static_cast<std::size_t>(resource)]);
+    stats["counters"]["refused_" + name] = quotas_.refused(resource);
+  }
   for (const auto& [name, value] : node_->counters()) stats["counters"][name] = value;
   return stats;
 }

@@ -145,9 +145,9 @@ Result<Received> receive_message(int socket, MutableBytes buffer, ReceiveMode mo
   received.size = static_cast<std::size_t>(got);
   const bool all_fit = take_descriptors(header, received);
   // The kernel leaves out what the process has no descriptors for, without saying why.
-  const bool none_left = (header.msg_flags & MSG_CTRUNC) != 0 && received.descriptor_count < kDescriptorsMax;
-  if (none_left) return fail(EMFILE, "control socket: no file descriptor left in this process");
-  if (!all_fit || (header.msg_flags & MSG_TRUNC) != 0) return fail(EMSGSIZE, "control socket: message too long");
+  received.none_left = (header.msg_flags & MSG_CTRUNC) != 0 && received.descriptor_count < kDescriptorsMax;
+  if ((!all_fit && !received.none_left) || (header.msg_flags & MSG_TRUNC) != 0)
+    return fail(EMSGSIZE, "control socket: message too long");
   return received;
 }
 

@@ -42,6 +42,7 @@ Result<void> send_message(int socket, Bytes message, std::span<const int> descri
 struct Received {
   std::size_t size = 0;  // bytes of the message; 0 = the other side has hung up
   std::size_t descriptor_count = 0;
+  bool none_left = false;  // the message carried descriptors, and this process has none left for them
   std::array<FileDescriptor, kDescriptorsMax> descriptors;  // close-on-exec
 };
 enum class ReceiveMode { kWait, kDontWait };

@@ -6,12 +6,11 @@
 
 namespace ucm::ipc {
 
-// Programs served at once. A session costs ucmd one descriptor and about 1 KiB, a link three descriptors.
-inline constexpr std::size_t kSessionsMax = 4096;
-// One user cannot take all of them.
-inline constexpr std::size_t kSessionsPerUserMax = 1024;
+// Programs and tools served at once. A session costs ucmd one descriptor and about 1 KiB, a link three descriptors.
+inline constexpr std::size_t kSessionsMax = 8192;
+// One user cannot take all of them. More than programs of a user (node::Limits): those are told why they are refused.
+inline constexpr std::size_t kSessionsPerUserMax = 2048;
 // A link per event channel; programs with synchronous IDs have one per ID.
-inline constexpr std::size_t kLinksPerSessionMax = 4096;
 inline constexpr std::size_t kLinksMax = 65536;
 
 // Descriptors passed with one control message: those of a link.

@@ -65,16 +65,8 @@ RdmaId* Core::find_own(SessionId session, std::uint32_t id) {
   return found != nullptr && found->session == session ? found : nullptr;
 }
 
-bool Core::take_ids(SessionId session, std::size_t count) {
-  std::size_t& held = ids_of_session_[session];
-  if (count > kIdsPerSessionMax - held) return false;
-  held += count;
-  return true;
-}
-
-void Core::give_back_ids(SessionId session, std::size_t count) {
-  const auto held = ids_of_session_.find(session);
-  if ((held->second -= count) == 0) ids_of_session_.erase(held);
+std::uint32_t Core::user_of(SessionId session) const {
+  return callbacks_.user_of ? callbacks_.user_of(session) : ipc::kTraceNoUser;
 }
 
 RdmaId& Core::make(std::uint32_t number, SessionId session, LinkId link) {
@@ -82,13 +74,13 @@ RdmaId& Core::make(std::uint32_t number, SessionId session, LinkId link) {
   id.id = number;
   id.session = session;
   id.link = link;
-  if (callbacks_.user_of) id.user = callbacks_.user_of(session);
+  id.user = user_of(session);
   return id;
 }
 
 // nullptr: the session has its share. Numbers come in a cycle, so that one just destroyed is not met again soon.
 RdmaId* Core::create(SessionId session, LinkId link) {
-  if (!take_ids(session, 1)) return nullptr;
+  if (!take(session, user_of(session), Resource::kIds)) return nullptr;
   do ++last_id_;
   while (last_id_ == 0 || ids_.contains(last_id_));
   return &make(last_id_, session, link);
@@ -97,11 +89,12 @@ RdmaId* Core::create(SessionId session, LinkId link) {
 // Returns how many: those after the last number, up to the first that is in use.
 std::uint32_t Core::grant_numbers(SessionId session, LinkId link, std::uint32_t count) {
   forget_grant(link);
-  count = std::min(count, ipc::kIdNumbersMax);
-  if (count == 0 || !take_ids(session, count)) return 0;
+  const std::uint32_t user = user_of(session);
+  count = std::min({count, ipc::kIdNumbersMax, quotas_.room(session, user, Resource::kIds)});
+  if (count == 0 || !quotas_.take(session, user, Resource::kIds, count)) return 0;
   Grant& grant = grants_[link] = {.session = session, .next = last_id_ + 1};
   for (; grant.left < count && last_id_ + 1 != 0 && !ids_.contains(last_id_ + 1); ++grant.left) ++last_id_;
-  if (grant.left < count) give_back_ids(session, count - grant.left);
+  if (grant.left < count) quotas_.give_back(session, user, Resource::kIds, count - grant.left);
   return grant.left;
 }
 
@@ -118,8 +111,31 @@ RdmaId* Core::create_granted(SessionId session, LinkId link, std::uint32_t numbe
 void Core::forget_grant(LinkId link) {
   const auto grant = grants_.find(link);
   if (grant == grants_.end()) return;
-  if (grant->second.left != 0) give_back_ids(grant->second.session, grant->second.left);
+  const Grant& left = grant->second;
+  if (left.left != 0) quotas_.give_back(left.session, user_of(left.session), Resource::kIds, left.left);
   grants_.erase(grant);
+}
+
+bool Core::take(SessionId session, std::uint32_t user, Resource resource) {
+  const bool taken = quotas_.take(session, user, resource);
+  if (!taken && callbacks_.refused) callbacks_.refused(session, kResourceNames[static_cast<std::size_t>(resource)]);
+  return taken;
+}
+
+// Until an answer comes, or the program has had enough of it.
+Result<void> Core::begin_asking(TimeNs now, RdmaId& id) {
+  if (!quotas_.may_connect(now, id.session, id.user)) {
+    if (callbacks_.refused) callbacks_.refused(id.session, "connects_per_second");
+    return fail(EAGAIN, "the process or its user connects too fast");
+  }
+  id.asking = take(id.session, id.user, Resource::kHalfOpen);
+  if (!id.asking) return fail(EAGAIN, "too many connections without an answer");
+  return {};
+}
+
+void Core::end_asking(RdmaId& id) {
+  if (id.asking) quotas_.give_back(id.session, id.user, Resource::kHalfOpen);
+  id.asking = false;
 }
 
 void Core::forget_resolution(RdmaId& id) {
@@ -136,13 +152,17 @@ void Core::destroy(TimeNs now, std::uint32_t number) {
   forget_resolution(id);
   // Requests that the program never saw go with their listener.
   while (!id.untaken.empty()) destroy(now, *id.untaken.begin());
-  if (id.listener != cm::ListenerId{}) engine_.close_listener(now, id.listener);
+  if (id.listener != cm::ListenerId{}) {
+    engine_.close_listener(now, id.listener);
+    quotas_.give_back(id.session, id.user, Resource::kListeners);
+  }
+  end_asking(id);
   if (id.connection != cm::ConnectionId{}) engine_.destroy(now, id.connection);
   if (id.exchange != cm::SidrId{}) engine_.sidr_destroy(now, id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
   listening_.erase(number);
   ports_.release(number);
-  give_back_ids(id.session, 1);
+  quotas_.give_back(id.session, id.user, Resource::kIds);
   ids_.erase(number);
   work_ = true;
 }
@@ -171,9 +191,10 @@ void Core::remove_session(TimeNs now, SessionId session) {
   destroy_where(now, [&](const RdmaId& id) { return id.session == session; });
   std::erase_if(grants_, [&](const auto& grant) {
     if (grant.second.session != session) return false;
-    if (grant.second.left != 0) give_back_ids(session, grant.second.left);
+    if (grant.second.left != 0) quotas_.give_back(session, user_of(session), Resource::kIds, grant.second.left);
     return true;
   });
+  quotas_.forget(now, session, user_of(session));
   low_port_sessions_.erase(session);
 }
 
@@ -316,11 +337,18 @@ std::vector<Node::ConnectionStatus> Core::connections() const {
 }
 
 std::vector<Node::Count> Core::counters() const {
-  std::vector<Node::Count> all = {
-      {"node_received", counters_.received},         {"node_data", counters_.data},
-      {"node_short_packet", counters_.short_packet}, {"node_bad_icrc", counters_.bad_icrc},
-      {"node_solved_icrc", counters_.solved_icrc},   {"node_bad_gsi", counters_.bad_gsi},
-      {"node_not_ours", counters_.not_ours},         {"node_not_the_node", counters_.not_the_node}};
+  std::vector<Node::Count> all = {{"node_received", counters_.received},
+                                  {"node_data", counters_.data},
+                                  {"node_short_packet", counters_.short_packet},
+                                  {"node_bad_icrc", counters_.bad_icrc},
+                                  {"node_solved_icrc", counters_.solved_icrc},
+                                  {"node_bad_gsi", counters_.bad_gsi},
+                                  {"node_not_ours", counters_.not_ours},
+                                  {"node_not_the_node", counters_.not_the_node},
+                                  {"refused_ids", quotas_.refused(Resource::kIds)},
+                                  {"refused_listeners", quotas_.refused(Resource::kListeners)},
+                                  {"refused_half_open", quotas_.refused(Resource::kHalfOpen)},
+                                  {"refused_too_fast", quotas_.refused_too_fast()}};
   for (const cm::CounterField& field : cm::kCounterFields) {
     all.push_back({field.name, counted_before_.*field.member + engine_.counters().*field.member});
   }

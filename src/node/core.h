@@ -21,6 +21,7 @@
 #include "node/flight_recorder.h"
 #include "node/node.h"
 #include "node/port_space.h"
+#include "node/quotas.h"
 #include "node/rdma_id.h"
 #include "recording/recorded_engine.h"
 
@@ -52,6 +53,7 @@ class Core {
   ipc::CmReply execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command);
   void remove_link(TimeNs now, LinkId link);
   void remove_session(TimeNs now, SessionId session);
+  void set_limits(const Limits& limits) { quotas_.set_limits(limits); }
   void allow_low_ports(SessionId session) { low_port_sessions_.insert(session); }
 
   // Takes what waits in the port, a bounded number.
@@ -80,12 +82,14 @@ class Core {
   RdmaId* find_own(SessionId session, std::uint32_t id);
   RdmaId* create(SessionId session, LinkId link);
   RdmaId& make(std::uint32_t number, SessionId session, LinkId link);
-  bool take_ids(SessionId session, std::size_t count);  // of its share; false: it has not so many left
-  void give_back_ids(SessionId session, std::size_t count);
   std::uint32_t grant_numbers(SessionId session, LinkId link, std::uint32_t count);
   RdmaId* create_granted(SessionId session, LinkId link, std::uint32_t number);
   void forget_grant(LinkId link);
   void destroy(TimeNs now, std::uint32_t id);
+  std::uint32_t user_of(SessionId session) const;
+  bool take(SessionId session, std::uint32_t user, Resource resource);
+  Result<void> begin_asking(TimeNs now, RdmaId& id);
+  void end_asking(RdmaId& id);
   void forget_resolution(RdmaId& id);
   template <class Predicate>
   void destroy_where(TimeNs now, Predicate predicate);
@@ -164,7 +168,7 @@ class Core {
   PortSpaces ports_;
 
   std::unordered_map<std::uint32_t, RdmaId> ids_;
-  std::unordered_map<SessionId, std::size_t> ids_of_session_;  // with those granted
+  Quotas quotas_;  // of IDs, with the numbers granted
   // Numbers that a link may give to IDs without asking, in order.
   struct Grant {
     SessionId session = 0;

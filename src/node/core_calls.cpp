@@ -151,7 +151,7 @@ Result<void> Core::perform(TimeNs now, RdmaId& id, LinkId link, const ipc::CmCom
 Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmCommand& command, ipc::CmReply& reply) {
   if (!is_port_space(command.port_space)) return fail(EINVAL, "unknown port space");
   RdmaId* const id = command.posted != 0 ? create_granted(session, link, command.id) : create(session, link);
-  if (id == nullptr) return fail(ENOMEM, "the process has too many IDs");
+  if (id == nullptr) return fail(ENOMEM, "the process or its user has too many IDs");
   id->port_space = static_cast<wire::PortSpace>(command.port_space);
   id->qp_type = command.qp_type;
   reply.id = id->id;
@@ -275,7 +275,11 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
   if (auto free = ports_.check_listen(id.id); !free) return free;
   const bool in_range = command.backlog > 0 && command.backlog <= static_cast<std::int32_t>(kBacklogMax);
   id.backlog = in_range ? static_cast<std::uint32_t>(command.backlog) : kBacklogMax;
-  if (auto started = start_listening(id); !started) return started;
+  if (!take(id.session, id.user, Resource::kListeners)) return fail(ENOMEM, "the process or its user has too many");
+  if (auto started = start_listening(id); !started) {
+    quotas_.give_back(id.session, id.user, Resource::kListeners);
+    return started;
+  }
   listening_.insert(id.id);
   return {};
 }
@@ -314,6 +318,7 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
   const auto data = private_data(command.conn);
   if (!data) return fail(EINVAL, "private data longer than 56 bytes");
   if (!callbacks_.owns_qpn(id.session, command.conn.qp_num)) return fail(EINVAL, "the QP number is not the process's");
+  if (auto asking = begin_asking(now, id); !asking) return asking;
   const auto connection = engine_.connect(now, {.path = {.local = id.local.address,
                                                          .remote = id.remote.address,
                                                          .ifindex = id.ifindex,
@@ -328,7 +333,10 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
                                                 .params = connection_params(command.conn),
                                                 .private_data = *data,
                                                 .user = id.id});
-  if (!connection) return tl::unexpected(connection.error());
+  if (!connection) {
+    end_asking(id);
+    return tl::unexpected(connection.error());
+  }
   id.connection = *connection;
   return {};
 }
@@ -337,6 +345,7 @@ Result<void> Core::connect(TimeNs now, RdmaId& id, const ipc::CmCommand& command
 Result<void> Core::connect_datagram(TimeNs now, RdmaId& id, const ipc::CmCommand& command) {
   const auto data = private_data(command.conn);
   if (!data) return fail(EINVAL, "private data longer than 180 bytes");
+  if (auto asking = begin_asking(now, id); !asking) return asking;
   const auto exchange = engine_.sidr_connect(now, {.path = {.local = id.local.address,
                                                             .remote = id.remote.address,
                                                             .ifindex = id.ifindex,
@@ -346,7 +355,10 @@ Result<void> Core::connect_datagram(TimeNs now, RdmaId& id, const ipc::CmCommand
                                                    .qkey = command.conn.qkey,
                                                    .private_data = *data,
                                                    .user = id.id});
-  if (!exchange) return tl::unexpected(exchange.error());
+  if (!exchange) {
+    end_asking(id);
+    return tl::unexpected(exchange.error());
+  }
   id.exchange = *exchange;
   return {};
 }
@@ -386,6 +398,7 @@ Result<void> Core::notify(TimeNs now, RdmaId& id, const ipc::CmCommand&) {
 
 Result<void> Core::disconnect(TimeNs now, RdmaId& id, const ipc::CmCommand&) {
   engine_.disconnect(now, id.connection);
+  end_asking(id);
   return {};
 }
 

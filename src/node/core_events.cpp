@@ -173,6 +173,7 @@ void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
   // What happens to a request before it is accepted, accept() will tell.  // Linux: same
   if (!next || (id.passive && !id.accepted)) return;
   id.state = *next;
+  end_asking(id);
   ipc::CmEvent told{.type = mapping->to, .status = event.status, .id = id.id};
   if (event.type == cm::EventType::kConnectResponse) {
     told.path = path_of(id);
@@ -187,6 +188,7 @@ void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
 
 void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
   const auto* const mapping = std::ranges::find(kDatagramMappings, event.type, &DatagramMapping::from);
+  end_asking(id);
   ipc::CmEvent told{.type = mapping->to, .status = event.status, .id = id.id};
   told.conn.qp_num = event.qpn;
   told.conn.qkey = event.qkey;

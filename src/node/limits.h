@@ -8,9 +8,6 @@
 
 namespace ucm::node {
 
-// Of one process: more than any program is known to hold, and no process takes all that the node has.
-inline constexpr std::size_t kIdsPerSessionMax = 1u << 18;
-
 // Requests an application has not read yet, per listener; also what a backlog of 0 means.  // Linux: sysctl max_backlog
 inline constexpr std::uint32_t kBacklogMax = 1024;
 

@@ -73,6 +73,7 @@ Result<std::unique_ptr<Node>> Node::open(net::EventLoop& loop, const Options& op
   if (options.faults) impl->faults = std::make_unique<net::FaultPort>(std::move(impl->udp), *options.faults);
   impl->host = std::move(*host);
   impl->core = std::make_unique<Core>(impl->port(), *impl->host, std::move(callbacks), *key);
+  impl->core->set_limits(options.limits);
   if (options.flight_records != 0) {
     impl->recorder = std::make_unique<FlightRecorder>(options.flight_records);
     impl->core->record(*impl->recorder);
@@ -89,6 +90,7 @@ ipc::CmReply Node::execute(SessionId session, LinkId link, const ipc::CmCommand&
   return impl_->core->execute(impl_->loop.now(), session, link, command);
 }
 
+void Node::set_limits(const Limits& limits) { impl_->core->set_limits(limits); }
 void Node::allow_low_ports(SessionId session) { impl_->core->allow_low_ports(session); }
 void Node::remove_link(LinkId link) { impl_->core->remove_link(impl_->loop.now(), link); }
 void Node::remove_session(SessionId session) { impl_->core->remove_session(impl_->loop.now(), session); }

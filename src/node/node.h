@@ -4,6 +4,8 @@
 // `loop()`.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,7 +29,28 @@ using LinkId = std::uint32_t;     // an event channel of a process
 
 class FlightRecorder;
 
+// What programs hold of a node, as far as it is limited.
+enum class Resource : std::uint8_t { kPrograms, kChannels, kQueuePairs, kIds, kListeners, kHalfOpen };
+inline constexpr std::size_t kResourceCount = 6;
+inline constexpr std::array<std::string_view, kResourceCount> kResourceNames = {
+    "programs", "event_channels", "queue_pairs", "ids", "listeners", "half_open"};
+
+// Of one program, or of all programs of one user.
+struct Share {
+  std::array<std::uint32_t, kResourceCount> most{};  // by Resource
+  std::uint32_t connects_per_s = 0;
+};
+
+// Far more than any program is known to use, and no user takes all that the node has (ipc/limits.h, cm/limits.h).
+// - ids: connections, listeners and requests; half_open: connections asked for and not answered yet.
+// - connects_per_s: connections asked for. What comes from peers is bounded by the backlog of listeners.
+struct Limits {
+  Share program{.most = {1, 4096, 65536, 1u << 18, 16384, 65536}, .connects_per_s = 100'000};
+  Share user{.most = {1024, 16384, 262144, 1u << 20, 32768, 262144}, .connects_per_s = 200'000};
+};
+
 struct Options {
+  Limits limits{};
   std::optional<net::FaultSpec> faults;  // injected on everything received; tests
   std::size_t flight_records = 0;        // kept by the flight recorder, a power of two; 0: there is none
 };
@@ -61,6 +84,8 @@ class Node {
     std::function<std::uint32_t(SessionId)> user_of{};
     // May be left out.
     std::function<void(const Failure&)> failed{};
+    // The process, or its user, has used up a limit; `what` says which. May be left out.
+    std::function<void(SessionId, std::string_view what)> refused{};
   };
 
   // Binds UDP 4791 on IPv4 and, where there is IPv6, on IPv6. EADDRINUSE's message says who holds the port.
@@ -69,6 +94,7 @@ class Node {
 
   // One rdma_cm call; the reply is complete when it returns. `link` belongs to `session`.
   ipc::CmReply execute(SessionId session, LinkId link, const ipc::CmCommand& command);
+  void set_limits(const Limits& limits);
   // The process may bind service ports below the system's limit ; by default it may not.
   void allow_low_ports(SessionId session);
   // The channel or the process is gone: its IDs are destroyed (connections disconnected, listeners closed, ports

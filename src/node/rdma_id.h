@@ -74,11 +74,11 @@ struct RdmaId {
   cm::SidrId exchange{};
   bool passive = false;
   bool accepted = false;
+  bool asking = false;  // connect() has not been answered
   std::uint32_t listen_id = 0;
 
-  // For the flight recorder: whose it is, and its newest record while it has no connection.
-  std::uint32_t user = ipc::kTraceNoUser;
-  std::uint64_t last_record = 0;
+  std::uint32_t user = ipc::kTraceNoUser;  // whose it is
+  std::uint64_t last_record = 0;           // in the flight recorder while it has no connection
 
   bool removal_told = false;  // its device has gone
 

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -31,6 +34,25 @@ std::shared_ptr<SocketSession> open_session(ServerThread& server) {
   auto hello = say_hello(socket.get(), ipc::Role::kProgram);
   return SocketSession::open(std::move(socket), std::move(hello.value())).value();
 }
+
+// While it lives this process can open `count` descriptors more.
+class DescriptorsLeft {
+ public:
+  explicit DescriptorsLeft(int count) {
+    std::vector<ipc::FileDescriptor> free;
+    int most = -1;
+    for (int i = 0; i < count; ++i) most = std::max(most, free.emplace_back(dup(STDIN_FILENO)).get());
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit low{.rlim_cur = static_cast<rlim_t>(most) + 1, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &low);
+  }
+  ~DescriptorsLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorsLeft(const DescriptorsLeft&) = delete;
+  DescriptorsLeft& operator=(const DescriptorsLeft&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 bool readable(int fd, int timeout_ms = kPatienceMs) {
   pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
@@ -404,6 +426,23 @@ TEST_F(SessionTest, ACancelledThreadFinishesItsCall) {
   node_may_answer.notify_all();
   caller.join();
   EXPECT_EQ(link->call(command(ipc::CmCall::kCreateId)).error, 0) << "the link is as it was";
+}
+
+TEST_F(SessionTest, AProgramWithoutDescriptorsLeavesNothingInTheNode) {
+  const auto session = open_session(server);
+  {
+    const DescriptorsLeft for_the_server(4);  // which is in this process, too
+    const auto link = session->open_cm_link();
+    ASSERT_FALSE(link);
+    EXPECT_EQ(link.error().code, EMFILE);
+  }
+  EXPECT_EQ(nlohmann::json::parse(server.status())["sessions"][0]["event_channels"], 0);
+  EXPECT_TRUE(session->open_cm_link());
+  {
+    const DescriptorsLeft for_the_server(2);
+    EXPECT_EQ(session->open_data_link().error().code, EMFILE);
+  }
+  EXPECT_TRUE(session->open_data_link());
 }
 
 }  // namespace

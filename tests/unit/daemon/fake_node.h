@@ -23,6 +23,7 @@ class FakeNode final : public NodeAccess {
   ipc::CmReply execute(node::SessionId session, node::LinkId link, const ipc::CmCommand& command) override {
     return on_execute ? on_execute(session, link, command) : ipc::CmReply{};
   }
+  void set_limits(const node::Limits&) override {}
   void allow_low_ports(node::SessionId session) override { low_port_sessions.push_back(session); }
   void remove_link(node::LinkId link) override { removed_links.push_back(link); }
   void remove_session(node::SessionId session) override { removed_sessions.push_back(session); }

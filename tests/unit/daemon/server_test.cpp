@@ -6,6 +6,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "daemon/fake_node.h"
 #include "ipc/control_messages.h"
@@ -209,6 +210,56 @@ TEST(Server, ABrokenCommandRingEndsItsSessionOnly) {
   EXPECT_EQ(server.counters().sessions_violated, 1u);
 }
 
+TEST(Server, GarbageInEveryRingIsNotNoticedByTheOthers) {
+  ServerThread server;
+  server.run([&] {
+    server.node.on_execute = [](node::SessionId, node::LinkId, const ipc::CmCommand& command) {
+      return ipc::CmReply{.id = command.id + 1};
+    };
+  });
+  RawClient good(server);
+  ASSERT_TRUE(good.ask(ControlCall::kHello, ipc::Role::kProgram));
+  const auto own = good.ask(ControlCall::kOpenCmLink);
+  ASSERT_TRUE(own && own->received.descriptor_count == 4);
+  const auto own_memory = ipc::SharedMemory::map(own->received.descriptors[0].get(), ipc::CmLinkLayout::kSize);
+  ipc::RingProducer commands(own_memory->at(ipc::CmLinkLayout::kCommands), ipc::kCommandRingSize);
+  ipc::RingConsumer replies(own_memory->at(ipc::CmLinkLayout::kReplies), ipc::kReplyRingSize);
+  const std::uint64_t one = 1;
+
+  std::minstd_rand random(1);
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    RawClient bad(server);
+    ASSERT_TRUE(bad.ask(ControlCall::kHello, ipc::Role::kProgram));
+    const auto link = bad.ask(ControlCall::kOpenCmLink);
+    ASSERT_TRUE(link && link->received.descriptor_count == 4);
+    const auto memory = ipc::SharedMemory::map(link->received.descriptors[0].get(), ipc::CmLinkLayout::kSize);
+    auto* const bytes = static_cast<std::uint8_t*>(memory->data());
+    for (int i = 0; i < 2000; ++i) {
+      bytes[random() % ipc::CmLinkLayout::kSize] = static_cast<std::uint8_t>(random());
+      // The positions are what hurts most, and few of the bytes.
+      bytes[ipc::CmLinkLayout::kCommands + random() % sizeof(ipc::RingHeader)] = static_cast<std::uint8_t>(random());
+      bytes[ipc::CmLinkLayout::kReplies + random() % sizeof(ipc::RingHeader)] = static_cast<std::uint8_t>(random());
+      bytes[ipc::CmLinkLayout::kEvents + random() % sizeof(ipc::RingHeader)] = static_cast<std::uint8_t>(random());
+      if (i % 100 == 0) {
+        ASSERT_EQ(write(link->received.descriptors[1].get(), &one, sizeof one), 8);
+      }
+    }
+    server.run([&] { server.callbacks.deliver_event(link->reply.link, {}); });
+
+    ASSERT_EQ(write(own->received.descriptors[1].get(), &one, sizeof one), 8);
+    ASSERT_NE(commands.try_push(ipc::bytes_of(ipc::CmCommand{.id = round})), ipc::RingProducer::Push::kFull);
+    ASSERT_EQ(write(own->received.descriptors[1].get(), &one, sizeof one), 8);
+    ipc::CmReply reply;
+    std::size_t size = 0;
+    ASSERT_TRUE(server.eventually([&] {
+      const MutableBytes room(reinterpret_cast<std::uint8_t*>(&reply), sizeof reply);
+      return replies.try_pop(room, size) == ipc::RingConsumer::Pop::kPopped;
+    })) << round;
+    EXPECT_EQ(reply.id, round + 1);
+  }
+  EXPECT_GT(server.counters().sessions_violated, 50u);
+}
+
 TEST(Server, ACommandOfAnotherSizeEndsItsSession) {
   ServerThread server;
   RawClient bad(server);
@@ -252,6 +303,44 @@ TEST(Server, LimitsTheQpnsOfOneProgram) {
     ASSERT_EQ(answer->reply.table_index, i * ipc::kQpnBlockSize);
   }
   EXPECT_EQ(greedy.ask(ControlCall::kAllocateQpns)->reply.error, ENOMEM);
+}
+
+TEST(Server, AProgramOverALimitIsToldCountedAndLogged) {
+  std::vector<std::string> lines;
+  node::Limits limits;
+  limits.program.most = {1, 1, ipc::kQpnBlockSize, 0, 0, 0};
+  limits.user.most = {2, 100, 2 * ipc::kQpnBlockSize, 0, 0, 0};
+  ServerThread server({.socket_name = "@test", .limits = limits, .log = [&](LogLevel level, const std::string& text) {
+                         if (level == LogLevel::kWarning) lines.push_back(text);
+                       }});
+  RawClient one(server), two(server), three(server);
+  ASSERT_EQ(one.ask(ControlCall::kHello, ipc::Role::kProgram)->reply.error, 0);
+  const auto link = one.ask(ControlCall::kOpenCmLink);
+  ASSERT_EQ(link->reply.error, 0);
+  EXPECT_EQ(one.ask(ControlCall::kOpenCmLink)->reply.error, ENOMEM);
+  EXPECT_EQ(one.ask(ControlCall::kAllocateQpns)->reply.error, 0);
+  EXPECT_EQ(one.ask(ControlCall::kAllocateQpns)->reply.error, ENOMEM);
+  auto close = ipc::make_request(ControlCall::kCloseLink, 1);
+  close.link = link->reply.link;
+  EXPECT_EQ(one.request(close), 0);
+  EXPECT_EQ(one.ask(ControlCall::kOpenCmLink)->reply.error, 0) << "after the first was closed";
+
+  ASSERT_EQ(two.ask(ControlCall::kHello, ipc::Role::kProgram)->reply.error, 0);
+  EXPECT_EQ(three.ask(ControlCall::kHello, ipc::Role::kProgram)->reply.error, EAGAIN);
+  one.hang_up();
+  EXPECT_TRUE(server.eventually([&] { return !server.node.removed_sessions.empty(); }));
+  EXPECT_EQ(three.ask(ControlCall::kHello, ipc::Role::kProgram)->reply.error, 0) << "in the place of the first";
+
+  const auto counters = nlohmann::json::parse(server.status())["counters"];
+  EXPECT_EQ(counters["refused_event_channels"], 1);
+  EXPECT_EQ(counters["refused_queue_pairs"], 1);
+  EXPECT_EQ(counters["refused_programs"], 1);
+  server.stop();
+  ASSERT_EQ(lines.size(), 2u) << "the second refusal of one program comes too soon to be told";
+  for (const std::string& line : lines) {
+    EXPECT_NE(line.find("process " + std::to_string(getpid())), std::string::npos) << line;
+    EXPECT_NE(line.find("user " + std::to_string(getuid())), std::string::npos) << line;
+  }
 }
 
 TEST(Server, StatusIsJsonThatNamesItsPrograms) {

@@ -295,6 +295,50 @@ TEST_F(Nodes, AnotherProcessCanNeitherTouchAnIdNorUseAQp) {
   EXPECT_EQ(connect(a_, id, 501), 0);
 }
 
+TEST_F(Nodes, AProgramOverALimitGetsAnErrorAndGoesOnWhenItHasGivenBack) {
+  Limits limits;
+  limits.program.most = {1, 1, 1, 3, 1, 1};
+  a_.core.set_limits(limits);
+  const std::uint32_t listening = create(a_);
+  ASSERT_EQ(bind(a_, listening, kA), 0);
+  EXPECT_EQ(call(a_, CmCall::kListen, listening), 0);
+  const std::uint32_t second = create(a_);
+  ASSERT_EQ(bind(a_, second, kA, kPort + 1), 0);
+  EXPECT_EQ(call(a_, CmCall::kListen, second), ENOMEM) << "listeners";
+  const std::uint32_t third = create(a_);
+  const auto create_another = [&] {
+    return a_.execute(now_, {.call = CmCall::kCreateId, .qp_type = 2, .port_space = 0x0106}).error;
+  };
+  EXPECT_EQ(create_another(), ENOMEM) << "IDs";
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, listening), 0);
+  EXPECT_EQ(call(a_, CmCall::kListen, second), 0);
+
+  EXPECT_EQ(create_another(), 0);
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, third), 0);
+  const std::uint32_t asking = start_connect(a_, kB);
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, second), 0);
+  const std::uint32_t waiting = create(a_);
+  EXPECT_EQ(resolve(a_, waiting, kB).error, 0);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kResolveRoute, .id = waiting, .timeout_ms = 2000}).error, 0);
+  EXPECT_EQ(connect(a_, waiting), EAGAIN) << "connections without an answer";
+  settle();  // nobody listens at B: REJ
+  EXPECT_EQ(connect(a_, waiting), 0);
+  EXPECT_EQ(call(a_, CmCall::kDestroyId, asking), 0);
+}
+
+TEST_F(Nodes, WhoConnectsTooFastIsToldToTryAgain) {
+  Limits limits;
+  limits.program.connects_per_s = 1;
+  a_.core.set_limits(limits);
+  start_connect(a_, kB);
+  const std::uint32_t soon = create(a_);
+  EXPECT_EQ(resolve(a_, soon, kB).error, 0);
+  EXPECT_EQ(a_.execute(now_, {.call = CmCall::kResolveRoute, .id = soon, .timeout_ms = 2000}).error, 0);
+  EXPECT_EQ(connect(a_, soon), EAGAIN);
+  now_ += kNanosecondsPerSecond;
+  EXPECT_EQ(connect(a_, soon), 0);
+}
+
 TEST_F(Nodes, ThePortSpaceDecidesWhichTypesOfQpCanListen) {
   struct Kind {
     std::uint8_t qp_type;
