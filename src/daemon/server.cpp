@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "daemon/server_types.h"
+#include "ipc/peer_process.h"
 #include "wire/headers.h"
 
 namespace ucm::daemon {
@@ -135,7 +136,7 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   }
   ++counters_.sessions_accepted;
   sessions_.emplace(id, std::move(session));
-  if (peer->uid == 0) node_->allow_low_ports(id);
+  if (ipc::may_bind_low_ports(*peer)) node_->allow_low_ports(id);
   return {};
 }
 
