@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A packages_of=(
   # The compiler, the build tools and the libraries that UCM links to or compiles against.
   [build]="g++ libc6-dev cmake ninja-build make pkg-config python3
-           libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libexpected-dev
+           libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libexpected-dev
            libnl-3-dev libibverbs-dev librdmacm-dev systemtap-sdt-dev
            libgtest-dev libgmock-dev"
   # The programs that the demo runs, and what makes network namespaces.

@@ -1,19 +1,25 @@
 // ucmd: the node of a host (or of a network namespace) as a daemon.
 #include <poll.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <bit>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 
 #include "cli/detach.h"
+#include "cli/log.h"
+#include "cli/privileges.h"
+#include "cli/settings.h"
+#include "cli/supervisor.h"
 #include "client/connection.h"
 #include "daemon/instance.h"
 #include "ipc/control_socket.h"
@@ -24,17 +30,14 @@ namespace {
 
 struct DaemonOptions {
   bool foreground = false;
+  bool check_config = false;
+  std::string config;  // empty: kSettingsFile where there is one
   std::string socket_name;
-  double idle_exit_s = 0;  // 0 = never
   std::string faults;
-  std::string log_level = "info";
-  std::string log_file;
-  std::uint32_t flight_records = 65536;
   std::string metrics;
+  Settings settings;
 };
 
-// One GiB.
-constexpr std::uint32_t kFlightRecordsMax = 1u << 24;
 // A start that meets another one waits this long in all for the other to answer or to fail.
 constexpr int kNameTries = 100;
 constexpr int kNameRetryMs = 20;
@@ -44,27 +47,39 @@ std::string default_socket_name() {
   return name != nullptr && *name != '\0' ? name : ipc::socket_name_of(geteuid());
 }
 
+// What is given takes the place of what is in `options`.
 int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finished) {
   CLI::App app(
       "UCM's daemon: owns UDP 4791 of this network namespace, speaks the RDMA connection manager's protocol, and "
       "serves\n"
       "the programs of `ucm run`. Goes into the background once it is ready.",
       "ucmd");
+  Settings& settings = options.settings;
   app.add_flag("--foreground", options.foreground, "Stay in the foreground and log to standard error");
+  app.add_option("--config", options.config, std::string("Settings (default: ") + kSettingsFile + ", if it is there)")
+      ->type_name("FILE");
+  app.add_flag("--check-config", options.check_config, "Only say whether the settings are good");
   app.add_option("--socket", options.socket_name,
                  "Abstract UNIX socket to serve (default: UCM_SOCKET, or @ucm for root and @ucm.UID for others)");
-  app.add_option("--idle-exit", options.idle_exit_s, "Leave after SECONDS without any program (default: never)")
+  app.add_option("--idle-exit", settings.idle_exit_s, "Leave after SECONDS without any program (default: never)")
       ->type_name("SECONDS")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--faults", options.faults,
                  "For tests: damage what is received, e.g. loss=5,duplicate=2,reorder=2,corrupt=0,seed=1 (percent)")
       ->type_name("SPEC");
-  app.add_option("--log-level", options.log_level, "debug, info, warning, error or off (default: info)")
+  app.add_option("--log-level", settings.log_level, "debug, info, warning, error or off (default: info)")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
-  app.add_option("--log-file", options.log_file, "Append the log to a file")->type_name("PATH");
-  app.add_option("--flight-records", options.flight_records,
+  app.add_option("--log-format", settings.log_format, "text or json (default: text)")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--log-file", settings.log_file, "Append the log to a file")->type_name("PATH");
+  app.add_option("--flight-records", settings.flight_records,
                  "What the flight recorder keeps, a power of two; 64 bytes each (default: 65536; 0: no recorder)")
-      ->type_name("NUMBER");
+      ->type_name("NUMBER")
+      ->check([](const std::string& text) {
+        std::int64_t value = -1;
+        std::from_chars(text.data(), text.data() + text.size(), value);
+        return check_flight_records(value);
+      });
   app.add_option("--metrics", options.metrics,
                  "Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a port alone is on 127.0.0.1")
       ->type_name("[ADDRESS:]PORT");
@@ -76,35 +91,27 @@ int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finishe
     return app.exit(error);
   }
   if (options.socket_name.empty()) options.socket_name = default_socket_name();
+  // ucmd may go to another folder before it reads or opens them again.
+  if (!options.config.empty()) options.config = std::filesystem::absolute(options.config);
+  if (!settings.log_file.empty()) settings.log_file = std::filesystem::absolute(settings.log_file);
   return 0;
 }
 
-Result<void> start_logging(const DaemonOptions& options) {
-  std::shared_ptr<spdlog::logger> logger;
-  try {
-    if (!options.log_file.empty()) {
-      logger = spdlog::basic_logger_mt("ucmd", options.log_file);
-      logger->flush_on(spdlog::level::info);
-    } else {
-      logger = spdlog::stderr_color_mt("ucmd");
-    }
-  } catch (const spdlog::spdlog_ex& error) {
-    return fail(EIO, error.what());
-  }
-  logger->set_level(spdlog::level::from_str(options.log_level));
-  spdlog::set_default_logger(std::move(logger));
-  return {};
-}
+bool exists(const char* path) { return access(path, F_OK) == 0; }
 
-void write_log(daemon::LogLevel level, const std::string& text) {
-  switch (level) {
-    case daemon::LogLevel::kDebug:
-      return spdlog::debug("{}", text);
-    case daemon::LogLevel::kInfo:
-      return spdlog::info("{}", text);
-    case daemon::LogLevel::kWarning:
-      return spdlog::warn("{}", text);
+// The file's settings, and in their place what the command line says.
+Result<DaemonOptions> with_settings(int argc, char** argv, const DaemonOptions& given) {
+  DaemonOptions options;
+  const std::string file = !given.config.empty() ? given.config : exists(kSettingsFile) ? kSettingsFile : "";
+  if (!file.empty()) {
+    auto settings = read_settings(file);
+    if (!settings) return tl::unexpected(settings.error());
+    options.settings = std::move(*settings);
   }
+  bool finished = false;
+  parse_arguments(argc, argv, options, finished);
+  options.config = file;
+  return options;
 }
 
 // A thousand programs need more descriptors than the usual soft limit.
@@ -130,27 +137,32 @@ Result<ipc::FileDescriptor> take_name(const std::string& name) {
   return tl::unexpected(last);
 }
 
-Result<ipc::FileDescriptor> signals_to_stop() {
+// Readable when one of the signals has come.
+Result<ipc::FileDescriptor> signal_descriptor(std::initializer_list<int> numbers) {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int number : numbers) sigaddset(&signals, number);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
   ipc::FileDescriptor fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) return fail(EMFILE, "signalfd failed");
   return fd;
 }
 
+bool read_signal(int fd, signalfd_siginfo& signal) { return ::read(fd, &signal, sizeof signal) == sizeof signal; }
+
+std::string monotonic_us() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::to_string(std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000);
+}
+
 Result<daemon::InstanceOptions> instance_options(const DaemonOptions& options) {
   daemon::InstanceOptions result{.node = {}, .socket_name = options.socket_name, .log = write_log};
-  if (options.flight_records > kFlightRecordsMax ||
-      (options.flight_records != 0 && !std::has_single_bit(options.flight_records))) {
-    return fail(EINVAL, "--flight-records: not a power of two up to " + std::to_string(kFlightRecordsMax) + ", or 0");
-  }
-  result.node.flight_records = options.flight_records;
-  if (options.idle_exit_s > 0) {
-    result.idle_exit_ns = static_cast<TimeNs>(options.idle_exit_s * static_cast<double>(kNanosecondsPerSecond));
+  result.node.limits = options.settings.limits;
+  result.node.flight_records = options.settings.flight_records;
+  if (options.settings.idle_exit_s > 0) {
+    result.idle_exit_ns =
+        static_cast<TimeNs>(options.settings.idle_exit_s * static_cast<double>(kNanosecondsPerSecond));
   }
   if (!options.metrics.empty()) {
     const auto address = daemon::parse_metrics_address(options.metrics);
@@ -165,40 +177,103 @@ Result<daemon::InstanceOptions> instance_options(const DaemonOptions& options) {
   return result;
 }
 
-// Runs until the end; the report is made as soon as the start is decided.
-Result<void> run_daemon(const DaemonOptions& options, StartReport& report) {
-  if (auto logging = start_logging(options); !logging) return logging;
-  const auto instance_settings = instance_options(options);
+// Takes what can change while it runs; a fault leaves everything as it was.
+void reload(daemon::Instance& instance, const std::function<Result<DaemonOptions>()>& read, Settings& current) {
+  const auto options = read();
+  if (!options) return spdlog::error("settings are not read again: {}", options.error().message);
+  if (const auto log = set_up_log(options->settings); !log) {
+    return spdlog::error("settings are not read again: {}", log.error().message);
+  }
+  instance.set_limits(options->settings.limits);
+  if (options->settings.flight_records != current.flight_records) {
+    spdlog::warn("node.flight_records is another one only after a new start");
+  }
+  if (options->settings.idle_exit_s != current.idle_exit_s) {
+    spdlog::warn("node.idle_exit_s is another one only after a new start");
+  }
+  current.limits = options->settings.limits;
+  spdlog::info("settings read again from {}", options->config.empty() ? "the command line" : options->config);
+}
+
+// Runs until the end; the report is made as soon as the start is decided. `read` reads the settings again.
+Result<void> run_daemon(DaemonOptions options, const std::function<Result<DaemonOptions>()>& read, StartReport& report,
+                        Supervisor& supervisor) {
+  if (auto logging = set_up_log(options.settings); !logging) return logging;
+  auto instance_settings = instance_options(options);
   if (!instance_settings) return tl::unexpected(instance_settings.error());
-  const auto stop_fd = signals_to_stop();
-  if (!stop_fd) return tl::unexpected(stop_fd.error());
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto stop_fd = signal_descriptor({SIGTERM, SIGINT});
+  const auto reload_fd = signal_descriptor({SIGHUP});
+  if (!stop_fd || !reload_fd) return tl::unexpected((stop_fd ? reload_fd : stop_fd).error());
   raise_descriptor_limit();
 
-  auto listener = take_name(options.socket_name);
+  auto listener = supervisor.take_listener();
   if (!listener) return tl::unexpected(listener.error());
+  if (*listener) {
+    instance_settings->socket_name = listener_name(listener->get());
+  } else {
+    listener = take_name(options.socket_name);
+    if (!listener) return tl::unexpected(listener.error());
+  }
   if (!*listener) {
     spdlog::info("a ucmd answers on {} already", options.socket_name);
     report.succeeded();
     return {};
   }
-  auto instance = daemon::Instance::open(*instance_settings);
-  if (!instance) return tl::unexpected(instance.error());
-  auto serving = (*instance)->stop_when_readable(stop_fd->get());
-  if (serving) serving = (*instance)->serve(std::move(*listener));
+  const std::string name = instance_settings->socket_name;
+  auto opened = daemon::Instance::open(std::move(*instance_settings));
+  if (!opened) return tl::unexpected(opened.error());
+  daemon::Instance& instance = **opened;
+  auto serving = instance.stop_when_readable(stop_fd->get());
+  if (serving) {
+    serving = instance.when_readable(reload_fd->get(), [&] {
+      signalfd_siginfo signal{};
+      while (read_signal(reload_fd->get(), signal)) continue;
+      supervisor.tell("RELOADING=1\nMONOTONIC_USEC=" + monotonic_us());
+      reload(instance, read, options.settings);
+      supervisor.tell("READY=1");
+    });
+  }
+  if (serving) serving = instance.serve(std::move(*listener));
+  if (serving) serving = drop_privileges();
   if (!serving) return serving;
-  spdlog::info("ucmd {} serves {} as process {}", UCM_VERSION, options.socket_name, getpid());
+  if (supervisor.watchdog_interval() != kNever) {
+    instance.every(supervisor.watchdog_interval(), [&] { supervisor.tell("WATCHDOG=1"); });
+  }
+  spdlog::info("ucmd {} serves {} as process {}", UCM_VERSION, name, getpid());
   report.succeeded();
-  (*instance)->run();
+  supervisor.tell("READY=1\nSTATUS=serves " + name);
+  instance.run();
+  supervisor.tell("STOPPING=1");
   spdlog::info("ucmd ends");
   return {};
 }
 
+int check_config(const DaemonOptions& options) {
+  if (options.config.empty()) {
+    std::printf("there is no %s: every setting has its default\n", kSettingsFile);
+  } else {
+    std::printf("%s: good\n", options.config.c_str());
+  }
+  return EXIT_SUCCESS;
+}
+
 int daemon_main(int argc, char** argv) {
-  DaemonOptions options;
+  DaemonOptions given;
   bool finished = false;
-  if (const int code = parse_arguments(argc, argv, options, finished); finished) return code;
+  if (const int code = parse_arguments(argc, argv, given, finished); finished) return code;
   StartReport report;
-  if (!options.foreground) {
+  const auto read = [&] { return with_settings(argc, argv, given); };
+  const auto options = read();
+  if (!options) {
+    report.failed(options.error().message);
+    return EXIT_FAILURE;
+  }
+  if (given.check_config) return check_config(*options);
+  Supervisor supervisor;
+  if (given.foreground) {
+    supervisor = Supervisor::from_environment();
+  } else {
     close_inherited_descriptors();
     auto detached = detach();
     if (!detached) {
@@ -206,9 +281,8 @@ int daemon_main(int argc, char** argv) {
       return EXIT_FAILURE;
     }
     report = std::move(*detached);
-    std::signal(SIGHUP, SIG_IGN);
   }
-  const auto ran = run_daemon(options, report);
+  const auto ran = run_daemon(*options, read, report, supervisor);
   if (!ran) report.failed(ran.error().message);
   return ran ? EXIT_SUCCESS : EXIT_FAILURE;
 }

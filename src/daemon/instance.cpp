@@ -110,6 +110,22 @@ Result<void> Instance::stop_when_readable(int fd) {
   });
 }
 
+Result<void> Instance::when_readable(int fd, std::function<void()> ready) {
+  return loop_->add(fd, [ready = std::move(ready)](std::uint32_t) { ready(); });
+}
+
+void Instance::every(TimeNs interval, std::function<void()> what) {
+  loop_->add_hook([interval, what = std::move(what), next = TimeNs{0}](TimeNs now) mutable {
+    if (next <= now) {
+      what();
+      next = now + interval;
+    }
+    return next;
+  });
+}
+
+void Instance::set_limits(const node::Limits& limits) { server_->set_limits(limits); }
+
 void Instance::run() { loop_->run(); }
 
 }  // namespace ucm::daemon

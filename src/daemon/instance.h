@@ -1,6 +1,7 @@
 // A whole node with its server: what runs in ucmd's main thread, or in a thread of a program that embeds the node.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,11 @@ class Instance {
   Result<void> adopt(ipc::FileDescriptor socket);
   // Makes run() end in good order once `fd` is readable. `fd` outlives run().
   Result<void> stop_when_readable(int fd);
+  // Calls `ready`, which reads, whenever `fd` is readable. `fd` outlives run().
+  Result<void> when_readable(int fd, std::function<void()> ready);
+  // Calls `what` at once and then as often as that, also while there is nothing to do.
+  void every(TimeNs interval, std::function<void()> what);
+  void set_limits(const node::Limits& limits);
   // Until the stop, the end of idleness, or a request on the control socket.
   void run();
 
