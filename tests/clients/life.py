@@ -25,6 +25,7 @@ def endless_rping(lab: Lab, path):
     return server, client
 
 
+# Field case 7.10
 def client_killed(lab: Lab):
     """The peer of a killed program hears of it, and what the program had is free again."""
     path = lab.path("veth4")
@@ -41,6 +42,7 @@ def connections(status: str) -> str:
     return "\n".join(line for line in status.splitlines() if "ESTABLISHED" in line.upper())
 
 
+# Field case 7.10
 def server_killed(lab: Lab):
     path = lab.path("loopback4")
     server, client = endless_rping(lab, path)

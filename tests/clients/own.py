@@ -6,6 +6,7 @@ from lab import PATHS, Lab
 RUN_S = 90.0
 
 
+# Field case 5.13
 def errors(lab: Lab, kind: str):
     path = lab.path(kind)
     silent = {"veth4": ["10.77.0.99"], "veth6": ["fd77::99"]}.get(kind, [])
@@ -27,26 +28,43 @@ def no_fork(lab: Lab, options: tuple[str, ...]) -> tuple[str, ...]:
     return ("no-fork",) if "thread" in lab.sanitizer or "--embedded" in options else ()
 
 
+# Field cases 7.03, 7.04, 7.06
 def channels(lab: Lab, kind: str, *options: str):
     path = lab.path(kind)
     lab.ucm_run(path.server, lab.executable("cm_channels"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
 
 
+# Field case 7.06
+def lives(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("cm_lives"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+
+
+# Field case 7.12
+def loaded(lab: Lab, kind: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("loaded"), path.bind_address).succeed(RUN_S)
+
+
+# Field cases 9.02, 9.03, 9.04, 9.05
 def rsockets(lab: Lab, kind: str, *options: str):
     path = lab.path(kind)
     lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
 
 
-def case(function, *arguments):
+def case(function, *arguments, short: bool = True):
     def run(lab: Lab):
         function(lab, *arguments)
 
-    run.short = True
+    run.short = short
     return run
 
 
 CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}
 CASES |= {f"channels.{kind}": case(channels, kind) for kind in ("loopback4", "own")}
+CASES |= {f"lives.{kind}": case(lives, kind, short=False) for kind in ("loopback4", "own")}
+CASES["lives.embedded"] = case(lives, "loopback4", "--embedded", short=False)
+CASES["loaded"] = case(loaded, "loopback4", short=False)
 CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES["datagrams.embedded"] = case(datagrams, "loopback4", "--embedded")

@@ -73,6 +73,7 @@ def udaddy(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: f
 MULTICAST_GROUP = "239.77.1.1"
 
 
+# Field case 8.04
 def mckey(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: float = RUN_S, **rest):
     """Two programs at the receiving end and one sender: each receiver gets every datagram of the group."""
     common = ["stdbuf", "-oL", "mckey", "-m", MULTICAST_GROUP, *options]
@@ -110,6 +111,7 @@ def cmtime(lab: Lab, path: Path, *options: str, user: str = "root", timeout_s: f
     return table
 
 
+# Field case 7.01
 def rdma_client(lab: Lab, path: Path, user: str = "root", **rest):
     server, client = pair(lab, path, ["rdma_server", "-s", path.bind_address], ["rdma_client", "-s", path.address],
                           CMATOSE_PORT, user, **rest)
@@ -152,6 +154,7 @@ def ucmatose_many(lab: Lab, path: Path, user: str):
     ucmatose(lab, path, "-c", "500", "-C", "50", "-S", "4096", user=user)
 
 
+# Field case 7.03
 def ucmatose_migrate(lab: Lab, path: Path, user: str):
     ucmatose(lab, path, "-c", "20", "-C", "10", "-m", user=user)
 
@@ -171,6 +174,7 @@ def mckey_many(lab: Lab, path: Path, user: str):
     mckey(lab, path, "-c", "4", "-C", "10", "-S", "1024", "-p", port_space, user=user)
 
 
+# Field case 9.08
 def everything_small(lab: Lab, path: Path, user: str):
     """Every program once, with little data: for the slow builds, and for paths that differ in the address only."""
     rping(lab, path, "-v", "-S", "100", user=user, count=100)

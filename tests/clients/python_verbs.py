@@ -12,6 +12,7 @@ PROGRAM = ["/usr/bin/python3", "-B", str(pathlib.Path(__file__).with_name("pyver
 RUN_S = 60.0
 
 
+# Field case 8.06
 def pair(mode: str, client_address: str | None = None):
     def run(lab: Lab, path: Path):
         server = lab.ucm_run(path.server, *PROGRAM, "server", mode, path.bind_address)

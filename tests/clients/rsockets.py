@@ -42,6 +42,7 @@ def stream(lab: Lab, path: Path, *options: str, program: str = "rstream", user: 
 WAYS = {"spinning": (), "polling": ("-T", "a"), "blocking": ("-T", "b"), "polling_blocking": ("-T", "a", "-T", "b")}
 
 
+# Field case 9.05
 def rstream(lab: Lab, path: Path, user: str = "root", **rest):
     for options in WAYS.values():
         for output in stream(lab, path, *options, "-S", "1000", "-C", "50", "-I", "4", user=user, **rest):

@@ -1,4 +1,4 @@
-// Whether this is a thread-sanitized build, for tests of what the sanitizer cannot follow.
+// Whether this is a build with a sanitizer, for tests of what they cannot follow, or need more of.
 #pragma once
 
 namespace ucm::test {
@@ -10,6 +10,11 @@ namespace ucm::test {
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
+#endif
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
 #endif
 
 }  // namespace ucm::test

@@ -121,6 +121,9 @@ def check_field_cases() -> None:
             said |= {(number, f"{suite}.{name}") for number in re.findall(r"\d\.\d\d", numbers)}
         for suite, name, numbers in re.findall(test + r"\s*" + cases, text):
             said |= {(number, f"{suite}.{name}") for number in re.findall(r"\d\.\d\d", numbers)}
+    for file in sorted((ROOT / "tests" / "clients").glob("*.py")):
+        for numbers, name in re.findall(r"# Field cases? ([\d., ]+)\ndef (\w+)\(", file.read_text()):
+            said |= {(number, f"{file.stem}.{name}") for number in re.findall(r"\d\.\d\d", numbers)}
     for number, name in sorted(documented - said):
         problems.append(f"docs/field-cases.md: no test {name} says that it is about case {number}")
     for number, name in sorted(said - documented):
