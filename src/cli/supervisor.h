@@ -20,6 +20,7 @@ class Supervisor {
   Result<ipc::FileDescriptor> take_listener();
   // "READY=1" and the like; without anybody to tell it does nothing.
   void tell(const std::string& state) const;
+  bool present() const { return !notify_socket_.empty() || passed_ != 0; }
   // How often "WATCHDOG=1" is to be told; kNever: not at all.
   TimeNs watchdog_interval() const { return watchdog_interval_; }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -14,6 +15,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string_view>
 
 #include "cli/detach.h"
 #include "cli/log.h"
@@ -36,7 +39,11 @@ struct DaemonOptions {
   std::string faults;
   std::string metrics;
   Settings settings;
+  std::string resume;  // by ucm-holder: kResumeEverything, or something else after failures
+  bool resumes() const { return !resume.empty(); }
 };
+
+constexpr std::string_view kResumeEverything = "everything";
 
 // A start that meets another one waits this long in all for the other to answer or to fail.
 constexpr int kNameTries = 100;
@@ -83,6 +90,7 @@ int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finishe
   app.add_option("--metrics", options.metrics,
                  "Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a port alone is on 127.0.0.1")
       ->type_name("[ADDRESS:]PORT");
+  app.add_option("--resume", options.resume)->group("");  // for ucm-holder alone
   app.set_version_flag("--version", "ucmd " UCM_VERSION);
   try {
     app.parse(argc, argv);
@@ -195,58 +203,139 @@ void reload(daemon::Instance& instance, const std::function<Result<DaemonOptions
   spdlog::info("settings read again from {}", options->config.empty() ? "the command line" : options->config);
 }
 
-// Runs until the end; the report is made as soon as the start is decided. `read` reads the settings again.
-Result<void> run_daemon(DaemonOptions options, const std::function<Result<DaemonOptions>()>& read, StartReport& report,
-                        Supervisor& supervisor) {
+// The command line of the next ucmd, when this one dies.
+Result<std::vector<std::string>> successor_of(int argc, char** argv) {
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) return fail(error.value(), "/proc/self/exe: " + error.message());
+  std::vector<std::string> arguments{program};
+  arguments.insert(arguments.end(), argv + 1, argv + argc);
+  return arguments;
+}
+
+// Starts the keeper, or takes back what a ucmd that has died has left with it.
+Result<daemon::Keeper> open_keeper(const DaemonOptions& options, const std::vector<std::string>& successor) {
+  if (options.resumes()) return daemon::Keeper::resume(ipc::FileDescriptor(ipc::kHolderDescriptor));
+  const auto holder = std::filesystem::path(successor[0]).parent_path() / ".." / "lib" / "ucm" / "ucm-holder";
+  return daemon::Keeper::start(holder.lexically_normal().string(), successor);
+}
+
+using OptionalJournal = std::optional<node::Journal>;
+
+Result<std::unique_ptr<daemon::Instance>> open_fresh(daemon::InstanceOptions& settings, OptionalJournal& journal) {
+  if (settings.keeper != nullptr) {
+    auto fresh = settings.keeper->new_journal();
+    if (!fresh) return tl::unexpected(fresh.error());
+    journal.emplace(std::move(*fresh));
+    settings.journal = &*journal;
+  }
+  settings.restore = false;
+  return daemon::Instance::open(settings);
+}
+
+// Goes on with what was kept. Where that cannot be, starts from nothing and says why: the programs see their sessions
+// end.
+Result<std::unique_ptr<daemon::Instance>> open_resumed(const DaemonOptions& options, daemon::InstanceOptions& settings,
+                                                       OptionalJournal& journal) {
+  auto kept = settings.keeper->kept_journal();
+  Error why{ECANCELED, "ucmd has ended several times in a row"};
+  if (!kept) {
+    why = kept.error();
+  } else if (options.resume == kResumeEverything) {
+    journal.emplace(std::move(*kept));
+    settings.journal = &*journal;
+    settings.restore = true;
+    auto instance = daemon::Instance::open(settings);
+    if (instance || instance.error().code != EPROTO) return instance;
+    why = instance.error();
+  }
+  spdlog::error("the connections of programs are lost: {}", why.message);
+  auto instance = open_fresh(settings, journal);
+  settings.keeper->release_rest();
+  return instance;
+}
+
+// Where a ucmd is at home.
+struct Surroundings {
+  const std::function<Result<DaemonOptions>()>& read;  // the settings, again
+  StartReport& report;
+  Supervisor& supervisor;
+};
+
+Result<void> serve(DaemonOptions& options, const Surroundings& around, daemon::Keeper* keeper,
+                   ipc::FileDescriptor listener, int stop_fd, int reload_fd) {
+  auto settings = instance_options(options);
+  if (!settings) return tl::unexpected(settings.error());
+  settings->socket_name = listener_name(listener.get());
+  settings->keeper = keeper;
+  OptionalJournal journal;
+  auto opened = options.resumes() ? open_resumed(options, *settings, journal) : open_fresh(*settings, journal);
+  if (!opened) return tl::unexpected(opened.error());
+  daemon::Instance& instance = **opened;
+  auto serving = instance.stop_when_readable(stop_fd);
+  if (serving) {
+    serving = instance.when_readable(reload_fd, [&] {
+      signalfd_siginfo signal{};
+      while (read_signal(reload_fd, signal)) continue;
+      around.supervisor.tell("RELOADING=1\nMONOTONIC_USEC=" + monotonic_us());
+      reload(instance, around.read, options.settings);
+      around.supervisor.tell("READY=1");
+    });
+  }
+  if (serving) serving = instance.serve(std::move(listener));
+  if (serving) serving = drop_privileges();
+  if (!serving) return serving;
+  if (around.supervisor.watchdog_interval() != kNever) {
+    instance.every(around.supervisor.watchdog_interval(), [&] { around.supervisor.tell("WATCHDOG=1"); });
+  }
+  spdlog::info("ucmd {} {} {} as process {}", UCM_VERSION, options.resumes() ? "goes on serving" : "serves",
+               settings->socket_name, getpid());
+  around.report.succeeded();
+  around.supervisor.tell("READY=1\nSTATUS=serves " + settings->socket_name);
+  instance.run();
+  around.supervisor.tell("STOPPING=1");
+  spdlog::info("ucmd ends");
+  return {};
+}
+
+// Runs until the end; the report is made as soon as the start is decided.
+Result<void> run_daemon(DaemonOptions options, const Surroundings& around, const std::vector<std::string>& successor) {
   if (auto logging = set_up_log(options.settings); !logging) return logging;
-  auto instance_settings = instance_options(options);
-  if (!instance_settings) return tl::unexpected(instance_settings.error());
   std::signal(SIGPIPE, SIG_IGN);
   const auto stop_fd = signal_descriptor({SIGTERM, SIGINT});
   const auto reload_fd = signal_descriptor({SIGHUP});
   if (!stop_fd || !reload_fd) return tl::unexpected((stop_fd ? reload_fd : stop_fd).error());
   raise_descriptor_limit();
 
-  auto listener = supervisor.take_listener();
-  if (!listener) return tl::unexpected(listener.error());
-  if (*listener) {
-    instance_settings->socket_name = listener_name(listener->get());
-  } else {
-    listener = take_name(options.socket_name);
+  // A supervisor starts the next ucmd itself, and ends all that this one has started.
+  const bool kept = !around.supervisor.present();
+  Result<ipc::FileDescriptor> listener{};
+  if (!options.resumes()) {
+    listener = around.supervisor.take_listener();
+    if (listener && !*listener) listener = take_name(options.socket_name);
     if (!listener) return tl::unexpected(listener.error());
+    if (!*listener) {
+      spdlog::info("a ucmd answers on {} already", options.socket_name);
+      around.report.succeeded();
+      return {};
+    }
   }
-  if (!*listener) {
-    spdlog::info("a ucmd answers on {} already", options.socket_name);
-    report.succeeded();
-    return {};
+  std::optional<daemon::Keeper> keeper;
+  if (kept) {
+    auto opened = open_keeper(options, successor);
+    if (!opened) return tl::unexpected(opened.error());
+    keeper.emplace(std::move(*opened));
   }
-  const std::string name = instance_settings->socket_name;
-  auto opened = daemon::Instance::open(std::move(*instance_settings));
-  if (!opened) return tl::unexpected(opened.error());
-  daemon::Instance& instance = **opened;
-  auto serving = instance.stop_when_readable(stop_fd->get());
-  if (serving) {
-    serving = instance.when_readable(reload_fd->get(), [&] {
-      signalfd_siginfo signal{};
-      while (read_signal(reload_fd->get(), signal)) continue;
-      supervisor.tell("RELOADING=1\nMONOTONIC_USEC=" + monotonic_us());
-      reload(instance, read, options.settings);
-      supervisor.tell("READY=1");
-    });
+  if (options.resumes()) {
+    *listener = std::move(keeper->take(daemon::Keeper::What::kListener)[0]);
+  } else if (keeper) {
+    keeper->hold(daemon::Keeper::What::kListener, 0, std::array{listener->get()});
   }
-  if (serving) serving = instance.serve(std::move(*listener));
-  if (serving) serving = drop_privileges();
-  if (!serving) return serving;
-  if (supervisor.watchdog_interval() != kNever) {
-    instance.every(supervisor.watchdog_interval(), [&] { supervisor.tell("WATCHDOG=1"); });
-  }
-  spdlog::info("ucmd {} serves {} as process {}", UCM_VERSION, name, getpid());
-  report.succeeded();
-  supervisor.tell("READY=1\nSTATUS=serves " + name);
-  instance.run();
-  supervisor.tell("STOPPING=1");
-  spdlog::info("ucmd ends");
-  return {};
+  auto served =
+      serve(options, around, keeper ? &*keeper : nullptr, std::move(*listener), stop_fd->get(), reload_fd->get());
+  // Only a successor that fails may be followed by another one.
+  if (keeper && (served || !options.resumes())) keeper->end();
+  return served;
 }
 
 int check_config(const DaemonOptions& options) {
@@ -263,15 +352,22 @@ int daemon_main(int argc, char** argv) {
   bool finished = false;
   if (const int code = parse_arguments(argc, argv, given, finished); finished) return code;
   StartReport report;
-  const auto read = [&] { return with_settings(argc, argv, given); };
+  const std::function<Result<DaemonOptions>()> read = [&] { return with_settings(argc, argv, given); };
   const auto options = read();
   if (!options) {
     report.failed(options.error().message);
     return EXIT_FAILURE;
   }
   if (given.check_config) return check_config(*options);
+  const auto successor = successor_of(argc, argv);
+  if (!successor) {
+    report.failed(successor.error().message);
+    return EXIT_FAILURE;
+  }
   Supervisor supervisor;
-  if (given.foreground) {
+  if (given.resumes()) {
+    // Its holder was started by a ucmd that had none.
+  } else if (given.foreground) {
     supervisor = Supervisor::from_environment();
   } else {
     close_inherited_descriptors();
@@ -282,7 +378,7 @@ int daemon_main(int argc, char** argv) {
     }
     report = std::move(*detached);
   }
-  const auto ran = run_daemon(*options, read, report, supervisor);
+  const auto ran = run_daemon(*options, {.read = read, .report = report, .supervisor = supervisor}, *successor);
   if (!ran) report.failed(ran.error().message);
   return ran ? EXIT_SUCCESS : EXIT_FAILURE;
 }

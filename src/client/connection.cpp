@@ -14,6 +14,10 @@ namespace {
 // A node answers in microseconds; this is for one that has been stopped or is no node at all.
 constexpr int kAnswerTimeoutMs = 10'000;
 
+// A node that dies, or leaves, before it has greeted is met again: another one may be there in a moment.
+constexpr int kHelloTries = 10;
+constexpr int kHelloRetryMs = 20;
+
 tl::unexpected<Error> node_gone() { return fail(ENOTCONN, "the connection to ucmd has ended"); }
 
 // False when the time is over. A hang-up counts as readable.
@@ -59,7 +63,9 @@ Result<Answer> ask(int socket, const ipc::ControlRequest& request) {
     if (sent.error().code == EPIPE || sent.error().code == ECONNRESET) return node_gone();
     return tl::unexpected(sent.error());
   }
+  // A ucmd that has been replaced may have answered the question before once more.
   auto answer = receive_answer(socket);
+  while (answer && answer->reply.header.sequence < request.header.sequence) answer = receive_answer(socket);
   if (!answer) return answer;
   if (answer->reply.header.call != request.header.call || answer->reply.header.sequence != request.header.sequence) {
     return fail(EPROTO, "ucmd answers another question");
@@ -107,7 +113,9 @@ Result<Connection> connect_node_at(const std::string& socket_name, ipc::Role rol
   return Connection{std::move(*socket), socket_name, std::move(*hello)};
 }
 
-Result<Connection> connect_node(ipc::Role role) {
+namespace {
+
+Result<Connection> connect_some_node(ipc::Role role) {
   const std::vector<std::string> names = candidate_names();
   std::string tried;
   Error stranger;
@@ -124,6 +132,17 @@ Result<Connection> connect_node(ipc::Role role) {
   if (stranger.code != 0) return tl::unexpected(stranger);
   return fail(ECONNREFUSED,
               "no ucmd is running here (tried " + tried + "); start the program with: ucm run -- PROGRAM");
+}
+
+}  // namespace
+
+Result<Connection> connect_node(ipc::Role role) {
+  auto connection = connect_some_node(role);
+  for (int i = 1; i < kHelloTries && !connection && connection.error().code == ENOTCONN; ++i) {
+    poll(nullptr, 0, kHelloRetryMs);
+    connection = connect_some_node(role);
+  }
+  return connection;
 }
 
 }  // namespace ucm::client

@@ -38,6 +38,7 @@ struct Connection {
   bool active = false;
   bool peer_is_ucm = false;  // once the peer is known
   bool disconnect_reported = false;
+  bool noted = false;  // among those that have changed
   std::uint8_t retries_max = 0;
   std::uint8_t ack_timeout = 0;      // exponent; also the length of timewait
   std::uint8_t packet_lifetime = 0;  // exponent, active side

@@ -68,9 +68,7 @@ std::uint32_t Engine::new_comm_id() {
 Engine::Slot Engine::create_connection(const Path& path) {
   const Slot slot = connections_.take();
   Connection& c = connections_[slot];
-  const std::uint32_t generation = c.generation;
-  c = Connection{};
-  c.generation = generation;
+  c = Connection{.generation = c.generation, .noted = c.noted};
   c.path = path;
   c.local_comm_id = new_comm_id();
   c.rq_psn = random_.next_u32() & wire::kMask24;
@@ -242,6 +240,7 @@ void Engine::step(Slot slot, const Stimulus& stimulus) {
   act(slot, to.action, stimulus);
   if (observer_ != nullptr) observer_->on_step(slot, connections_[slot], stimulus.input, to);
   enter(stimulus.now, slot, to.next);
+  note(slot);
   if (stimulus.input != Input::kTurn) send_held_requests(stimulus.now);
 }
 
@@ -408,6 +407,7 @@ Result<ConnectionId> Engine::connect(TimeNs now, const ConnectParams& params) {
   if (observer_ != nullptr) observer_->on_begin(slot, c);
   begin_exchange(now, slot, make_req(slot, params));
   timers_.set(slot, exchanges_[c.exchange].give_up_at);
+  note(slot);
   if (peer != Peers::kNone) {
     peers_.hold(exchanges_, c.exchange);
     send_held_requests(now);
@@ -455,7 +455,10 @@ void Engine::request_taken(TimeNs now, ConnectionId id) {
 }
 
 void Engine::set_user(ConnectionId id, std::uint64_t user) {
-  if (const Slot slot = slot_of(id); slot != Connection::kNone) connections_[slot].user = user;
+  const Slot slot = slot_of(id);
+  if (slot == Connection::kNone) return;
+  connections_[slot].user = user;
+  note(slot);
 }
 
 Result<void> Engine::accept(TimeNs now, ConnectionId id, const AcceptParams& params) {

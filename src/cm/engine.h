@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/deadline_heap.h"
@@ -19,6 +20,7 @@
 #include "base/ring_queue.h"
 #include "base/time.h"
 #include "cm/connection.h"
+#include "cm/connection_record.h"
 #include "cm/counters.h"
 #include "cm/exchange.h"
 #include "cm/last_words.h"
@@ -213,6 +215,18 @@ class Engine {
     return peers_.answer_time(connection.path, connection.peer);
   }
 
+  // To outlive this engine (survival.cpp): another one can go on with every connection, but not with datagram
+  // exchanges, requests that no application has heard of, and what is known of peers. From now on poll_changed() tells
+  // the slots of connections that have changed, each once; in no order.
+  void note_changes() { notes_changes_ = true; }
+  std::optional<Slab<Connection>::Index> poll_changed();
+  // nullopt: nothing is there to go on with.
+  std::optional<ConnectionRecord> record_of(Slab<Connection>::Index slot) const;
+  // EPROTO: the record contradicts itself or another one; ENOMEM: connections_max. After the last one call resume().
+  // An orphan's handle is not valid.
+  Result<ConnectionId> restore(const ConnectionRecord& record);
+  void resume(TimeNs now);
+
   // How much the engine holds; all zero when nothing is left.
   struct Usage {
     std::size_t connections = 0;
@@ -311,6 +325,10 @@ class Engine {
   void take_rep(Slot slot, const wire::MadHeader& header, const wire::Rep& rep, const RemoteHashes& hashes);
   Event& push_event(Slot slot, EventType type, Bytes private_data);
   void report(Slot slot, EventType type, std::int32_t status, Bytes private_data = {});
+
+  // survival.cpp
+  void note(Slot slot);
+  void restore_exchange(Slot slot, const ConnectionRecord& record);
 
   // incoming.cpp: the packet at hand is for no connection.
   void stray(std::uint64_t Counters::* counted);
@@ -416,6 +434,8 @@ class Engine {
   Counters counters_;
   Cause cause_;  // of what is sent now
   Observer* observer_ = nullptr;
+  std::vector<Slot> changed_;
+  bool notes_changes_ = false;
 };
 
 }  // namespace ucm::cm

@@ -1,15 +1,19 @@
 // The node's end of one CM link: command, reply and event ring of an event channel in a program.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "base/result.h"
 #include "ipc/cm_api.h"
 #include "ipc/file_descriptor.h"
 #include "ipc/memfd.h"
 #include "ipc/ring.h"
+#include "node/journal.h"
 
 namespace ucm::daemon {
 
@@ -19,7 +23,19 @@ class CmLink {
   // could fill its counter and make a careless write wait for ever.
   enum class TokenWrite { kTrusting, kCautious };
 
-  static Result<CmLink> create(TokenWrite token_write);
+  // `journal`: where its state is kept; nullptr: nowhere. It outlives the link.
+  struct Identity {
+    std::uint32_t link = 0;
+    std::uint32_t session = 0;
+    TokenWrite token_write = TokenWrite::kCautious;
+    node::Journal* journal = nullptr;
+  };
+  static Result<CmLink> create(const Identity& identity);
+  // Goes on with a link of a ucmd that has died: its descriptors, in the order of descriptors(), its record, and what
+  // it had still to deliver, in order of number. What it did not get to do after its last commit is done.
+  static Result<CmLink> resume(const Identity& identity, std::array<ipc::FileDescriptor, 4> descriptors,
+                               node::Journal::Cell cell, const node::LinkRecord& record,
+                               std::span<const std::pair<node::Journal::Cell, node::EventRecord>> events);
 
   // For the program: memory, doorbell, reply eventfd, event eventfd.
   std::array<int, 4> descriptors() const;
@@ -27,18 +43,24 @@ class CmLink {
   void close_memory_descriptor() { memfd_.reset(); }
   int doorbell() const { return doorbell_.get(); }
 
-  // The next command of the program. nullopt: none, or broken().
+  // The next command of the program. nullopt: none, or broken(). It is taken in two steps: remember()
+  // when it is executed, and once that is committed reply(), or for posted ones take_commands().
   std::optional<ipc::CmCommand> poll_command();
-  void reply(const ipc::CmReply& reply);
+  void remember(const ipc::CmCommand& command, const ipc::CmReply& reply);
+  void reply();
+  bool has_posted() const { return has_posted_; }
+  void take_commands();
 
-  // Into the ring, with a token where the program has asked for one; or, when the ring is full, into a queue. Returns
-  // false when it had to wait.
-  bool deliver(const ipc::CmEvent& event);
-  // Moves waiting events into the ring while there is room; returns how many.
+  // Into a queue, from which flush() takes it once it is committed.
+  void queue(const ipc::CmEvent& event);
+  // Moves waiting events into the ring while there is room, with a token where the program has asked for one; returns
+  // how many.
   std::size_t flush();
   // Waiting events of `id` that has been destroyed; returns how many.
   std::size_t drop_events_of(std::uint32_t id);
   std::size_t waiting() const { return waiting_.size(); }
+  // Nothing is kept of the link any more.
+  void forget();
 
   void drain_doorbell();
   bool sleep_prepare() { return commands_.sleep_prepare(); }
@@ -47,7 +69,14 @@ class CmLink {
   bool broken() const { return broken_ || commands_.broken() || replies_.broken() || events_.broken(); }
 
  private:
-  CmLink() = default;
+  struct Waiting {
+    ipc::CmEvent event{};
+    node::Journal::Cell cell = node::Journal::kNone;
+  };
+
+  explicit CmLink(const Identity& identity) : identity_(identity) {}
+  Result<void> map_memory();
+  void keep_event(std::size_t position);
   bool push_event(const ipc::CmEvent& event);
   void write_token();
 
@@ -56,8 +85,14 @@ class CmLink {
   ipc::RingConsumer commands_;
   ipc::RingProducer replies_;
   ipc::RingProducer events_;
-  std::deque<ipc::CmEvent> waiting_;
-  TokenWrite token_write_ = TokenWrite::kCautious;
+  Identity identity_;
+  node::Journal::Cell cell_ = node::Journal::kNone;
+  std::uint64_t calls_ = 0;  // executed
+  std::uint64_t replied_ = 0;
+  bool has_posted_ = false;  // executed, and not taken from the ring yet
+  std::uint64_t events_pushed_ = 0;
+  ipc::CmReply last_reply_{};
+  std::deque<Waiting> waiting_;
   bool broken_ = false;
 };
 

@@ -26,6 +26,20 @@ Result<DataLink> DataLink::create() {
   return link;
 }
 
+Result<DataLink> DataLink::resume(ipc::FileDescriptor memory, ipc::FileDescriptor wake) {
+  DataLink link;
+  if (!memory || !wake) return fail(EPROTO, "a descriptor of a data link is lost");
+  auto mapped = ipc::SharedMemory::map(memory.get(), ipc::kDataLinkSize);
+  if (!mapped) return tl::unexpected(mapped.error());
+  link.memory_ = std::move(*mapped);
+  link.wake_fd_ = std::move(wake);
+  void* const ring = link.memory_.data();
+  link.packets_ = ipc::RingProducer(ring, ipc::kDataRingSize, ipc::RingProducer::published_tail(ring));
+  // The program may sleep before a packet that nobody has told it of.
+  eventfd_write(link.wake_fd_.get(), 1);
+  return link;
+}
+
 DataLink::Delivery DataLink::deliver(const wire::DatagramInfo& info, Bytes payload) {
   if (payload.size() > ipc::kDataPayloadMax) return Delivery::kTooLong;
   const ipc::DataRecord record{.source = info.source.bytes,

@@ -14,6 +14,8 @@ namespace ucm::daemon {
 class DataLink {
  public:
   static Result<DataLink> create();
+  // Goes on with one of a ucmd that has died: its descriptors, in the order of descriptors().
+  static Result<DataLink> resume(ipc::FileDescriptor memory, ipc::FileDescriptor wake);
 
   // For the program: memory, wake eventfd.
   std::array<int, 2> descriptors() const { return {memfd_.get(), wake_fd_.get()}; }

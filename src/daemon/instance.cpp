@@ -36,6 +36,7 @@ class RealNode final : public NodeAccess {
   }
   std::vector<node::Node::Count> counters() const override { return node_.counters(); }
   std::vector<node::Node::Count> held() const override { return node_.held(); }
+  void commit() override { node_.commit(); }
   std::vector<host::Device> devices() const override { return node_.host().devices(); }
 
   // A link-local address counts on whatever interface it is: the packet came to this host from this host.
@@ -52,6 +53,14 @@ class RealNode final : public NodeAccess {
  private:
   node::Node& node_;
 };
+
+net::UdpSockets kept_sockets(Keeper& keeper) {
+  auto kept = keeper.take(Keeper::What::kPort);
+  return {.ipv4 = net::OwnedFd(kept[0].release()),
+          .ipv6 = net::OwnedFd(kept[1].release()),
+          .send_ipv4 = net::OwnedFd(kept[2].release()),
+          .send_ipv6 = net::OwnedFd(kept[3].release())};
+}
 
 Result<std::uint64_t> random_word() {
   std::uint64_t word = 0;
@@ -80,8 +89,11 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
                                                                                .idle_exit_ns = options.idle_exit_ns,
                                                                                .qpn_start = *qpn_start,
                                                                                .node_instance = *node_instance,
-                                                                               .log = std::move(options.log)});
-  auto node = node::Node::open(*instance->loop_, options.node, instance->server_->node_callbacks());
+                                                                               .log = std::move(options.log),
+                                                                               .keeper = options.keeper,
+                                                                               .journal = options.journal});
+  auto node = node::Node::open(*instance->loop_, options.node, instance->server_->node_callbacks(),
+                               options.keeper != nullptr ? kept_sockets(*options.keeper) : net::UdpSockets{});
   if (!node) return tl::unexpected(node.error());
   instance->node_ = std::move(*node);
   if (log) {
@@ -89,6 +101,10 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
   }
   instance->access_ = std::make_unique<RealNode>(*instance->node_);
   instance->server_->attach(*instance->access_);
+  if (options.keeper != nullptr) {
+    options.keeper->hold(Keeper::What::kPort, 0, instance->node_->socket_descriptors());
+    if (auto kept = instance->keep(options); !kept) return tl::unexpected(kept.error());
+  }
   if (options.metrics) {
     instance->metrics_ = std::make_unique<MetricsServer>(
         *instance->loop_, [server = instance->server_.get()] { return prometheus_text(server->stats()); });
@@ -97,6 +113,14 @@ Result<std::unique_ptr<Instance>> Instance::open(InstanceOptions options) {
     }
   }
   return instance;
+}
+
+Result<void> Instance::keep(const InstanceOptions& options) {
+  node_->keep_in(*options.journal);
+  if (!options.restore) return {};
+  server_->restore();
+  return node_->restore(
+      [this](node::SessionId session, node::LinkId link) { return server_->has_link(session, link); });
 }
 
 Result<void> Instance::serve(ipc::FileDescriptor listener) { return server_->serve(std::move(listener)); }

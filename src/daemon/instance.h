@@ -22,11 +22,16 @@ struct InstanceOptions {
   TimeNs idle_exit_ns = kNever;             // run() returns when no program was served for so long
   std::optional<MetricsAddress> metrics{};  // served over HTTP
   Log log;
+  // Keep everything beyond this process; both or neither. They outlive the instance.
+  Keeper* keeper = nullptr;
+  node::Journal* journal = nullptr;
+  bool restore = false;  // go on with what the journal has
 };
 
 class Instance {
  public:
-  // Binds UDP 4791; the error says who holds it.
+  // Binds UDP 4791, where the keeper has no sockets of another ucmd; the error says who holds it. EPROTO: the journal
+  // contradicts itself.
   static Result<std::unique_ptr<Instance>> open(InstanceOptions options);
   ~Instance();
 
@@ -45,6 +50,7 @@ class Instance {
 
  private:
   explicit Instance(std::unique_ptr<net::EventLoop> loop);
+  Result<void> keep(const InstanceOptions& options);
 
   std::unique_ptr<net::EventLoop> loop_;
   std::unique_ptr<Server> server_;

@@ -23,6 +23,9 @@ class NodeAccess {
   virtual Result<void> join_group(const wire::MulticastGroup& group) = 0;
   virtual void leave_group(const wire::MulticastGroup& group) = 0;
 
+  // What has changed, and whatever else was staged in the journal, is kept from now on.
+  virtual void commit() = 0;
+
   virtual std::vector<node::Node::ListenerStatus> listeners() const = 0;
   virtual std::vector<node::Node::ConnectionStatus> connections() const = 0;
   virtual std::vector<node::Node::Listing> list(node::Node::ListPosition& position, std::size_t entries_max) const = 0;

@@ -18,6 +18,14 @@ std::optional<std::uint32_t> QpnAllocator::allocate(Owner owner, std::uint32_t p
   return std::nullopt;
 }
 
+bool QpnAllocator::claim(Owner owner, std::uint32_t first_qpn, std::uint32_t position) {
+  const std::uint32_t block = first_qpn / ipc::kQpnBlockSize;
+  if (first_qpn % ipc::kQpnBlockSize != 0 || block < kBlockFirst || block >= kBlockEnd) return false;
+  if (blocks_[block].owner != 0) return false;
+  blocks_[block] = {.owner = owner, .position = position};
+  return true;
+}
+
 void QpnAllocator::release_all(Owner owner) {
   for (Block& block : blocks_) {
     if (block.owner == owner) block = {};

@@ -21,6 +21,8 @@ class QpnAllocator {
   // The first number of a block of kQpnBlockSize that belongs to nobody; nullopt when all are taken. `position` is kept
   // with the block: how many the owner had before.
   std::optional<std::uint32_t> allocate(Owner owner, std::uint32_t position);
+  // Takes the block that begins with `first_qpn`; false when there is none, or it is taken.
+  bool claim(Owner owner, std::uint32_t first_qpn, std::uint32_t position);
   void release_all(Owner owner);
   // How many numbers have an owner.
   std::size_t in_use() const;

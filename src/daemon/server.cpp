@@ -66,7 +66,8 @@ node::Node::Callbacks Server::node_callbacks() {
           .refused =
               [this](node::SessionId session, std::string_view what) {
                 if (const auto it = sessions_.find(session); it != sessions_.end()) tell_refused(*it->second, what);
-              }};
+              },
+          .events_delivered = [this] { push_events(); }};
 }
 
 void Server::attach(NodeAccess& node) { node_ = &node; }
@@ -129,6 +130,8 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   session->socket = std::move(socket);
   session->peer = *peer;
   session->program_name = program_name_of(peer->pid);
+  session->low_ports = ipc::may_bind_low_ports(*peer);
+  const bool low_ports = session->low_ports;
   const auto id = session->id;
   if (auto added = loop_.add(session->socket.get(), [this, id](std::uint32_t events) { on_control(id, events); });
       !added) {
@@ -136,7 +139,7 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   }
   ++counters_.sessions_accepted;
   sessions_.emplace(id, std::move(session));
-  if (ipc::may_bind_low_ports(*peer)) node_->allow_low_ports(id);
+  if (low_ports) node_->allow_low_ports(id);
   return {};
 }
 
@@ -162,6 +165,7 @@ void Server::end_session(std::uint32_t id) {
   loop_.remove(session.socket.get());
   while (!session.links.empty()) remove_link(session.links.back());
   if (session.greeted && session.role == ipc::Role::kProgram) {
+    forget_session(session);
     node_->remove_session(id);
     qpns_.release_all(id);
     sources_.release_all(id);
@@ -192,6 +196,7 @@ void Server::shut_down() {
 // ------------------------------------------------------------------------------------------------
 
 TimeNs Server::on_turn(TimeNs now) {
+  push_events();
   for (std::size_t i = 0; i < active_links_.size(); ++i) {
     const auto it = links_.find(active_links_[i]);
     if (it != links_.end()) serve_link(*it->second);
@@ -235,7 +240,14 @@ void Server::serve_link(LinkEntry& entry) {
     if (command->call == ipc::CmCall::kDestroyId && reply.error == 0) {
       session.events_waiting -= entry.link.drop_events_of(command->id);
     }
-    if (command->posted == 0) entry.link.reply(reply);
+    entry.link.remember(*command, reply);
+    if (command->posted != 0) continue;
+    node_->commit();
+    entry.link.reply();
+  }
+  if (entry.link.has_posted()) {
+    node_->commit();
+    entry.link.take_commands();
   }
   if (entry.link.broken()) {
     ++counters_.sessions_violated;
@@ -245,7 +257,7 @@ void Server::serve_link(LinkEntry& entry) {
 
 // Links without a command announce sleep and leave the list of those looked at.
 bool Server::prepare_sleep() {
-  bool all_sleep = doomed_.empty() && turns_to_stop_ < 0 && observers_sleep();
+  bool all_sleep = doomed_.empty() && links_with_events_.empty() && turns_to_stop_ < 0 && observers_sleep();
   std::erase_if(active_links_, [&](std::uint32_t id) {
     const auto it = links_.find(id);
     if (it == links_.end()) return true;
@@ -267,6 +279,8 @@ void Server::remove_link(std::uint32_t link_id) {
   loop_.remove(it->second->link.doorbell());
   node_->remove_link(link_id);
   session.events_waiting -= it->second->link.waiting();
+  it->second->link.forget();
+  release(Keeper::What::kCmLink, link_id);
   std::erase(session.links, link_id);
   give_back(session, node::Resource::kChannels);
   links_.erase(it);
@@ -289,19 +303,29 @@ void Server::deliver_event(node::LinkId link_id, const ipc::CmEvent& event) {
     ++counters_.events_without_link;
     return;
   }
-  Session& session = *it->second->session;
+  LinkEntry& entry = *it->second;
   ++counters_.events;
-  if (it->second->link.deliver(event)) return;
-  if (it->second->link.broken()) {
-    ++counters_.sessions_violated;
-    doom(session, "broken event ring");
-    return;
+  ++entry.session->events_waiting;
+  entry.link.queue(event);
+  if (!entry.has_events) links_with_events_.push_back(link_id);
+  entry.has_events = true;
+}
+
+void Server::push_events() {
+  for (const std::uint32_t id : links_with_events_) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) continue;
+    LinkEntry& entry = *it->second;
+    Session& session = *entry.session;
+    entry.has_events = false;
+    session.events_waiting -= entry.link.flush();
+    counters_.events_waited += entry.link.waiting();
+    if (entry.link.broken() || session.events_waiting > ipc::kEventsWaitingMax) {
+      if (!session.doomed) ++counters_.sessions_violated;
+      doom(session, entry.link.broken() ? "broken event ring" : "too many events that nobody reads");
+    }
   }
-  ++counters_.events_waited;
-  if (++session.events_waiting > ipc::kEventsWaitingMax) {
-    ++counters_.sessions_violated;
-    doom(session, "too many events that nobody reads");
-  }
+  links_with_events_.clear();
 }
 
 void Server::deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload) {

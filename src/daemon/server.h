@@ -5,15 +5,19 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
+#include "daemon/cm_link.h"
+#include "daemon/keeper.h"
 #include "daemon/multicast_groups.h"
 #include "daemon/node_access.h"
 #include "daemon/qpn_allocator.h"
@@ -21,6 +25,7 @@
 #include "ipc/control_messages.h"
 #include "ipc/file_descriptor.h"
 #include "net/event_loop.h"
+#include "node/journal.h"
 #include "node/node.h"
 #include "node/quotas.h"
 
@@ -37,6 +42,9 @@ struct ServerOptions {
   std::uint64_t qpn_start = 0;                              // random
   std::uint64_t node_instance = 0;                          // random
   Log log;
+  // What keeps the sessions beyond this process; both or neither. They outlive the server.
+  Keeper* keeper = nullptr;
+  node::Journal* journal = nullptr;
 };
 
 // What happened since the start; every drop has its own counter.
@@ -73,6 +81,11 @@ class Server {
   node::Node::Callbacks node_callbacks();
   void attach(NodeAccess& node);
 
+  // Goes on with the sessions of a ucmd that has died, as keeper and journal have them. Before the node is restored.
+  void restore();
+  // For the node: the session, and this link of it, have been restored.
+  bool has_link(node::SessionId session, node::LinkId link) const;
+
   // Serves whoever connects to `listener` (non-blocking).
   Result<void> serve(ipc::FileDescriptor listener);
   // Serves one connected socket, of the process that embeds the node.
@@ -94,6 +107,22 @@ class Server {
   struct Session;
   struct LinkEntry;
   using Descriptors = std::vector<int>;
+
+  // server_restore.cpp
+  using KeptEvent = std::pair<node::Journal::Cell, node::EventRecord>;
+  void restore_session(node::Journal::Cell cell, const node::SessionRecord& record);
+  void restore_numbers();
+  void restore_links();
+  // False when it is not to be gone on with.
+  bool restore_link(node::Journal::Cell cell, const node::LinkRecord& record, std::vector<KeptEvent> events);
+  // Keeps copies of descriptors, or lets go of them; without a keeper nothing.
+  void hold(Keeper::What what, std::uint32_t id, std::initializer_list<int> descriptors);
+  void release(Keeper::What what, std::uint32_t id);
+  // Stages a record that lives as long as the session does.
+  void keep_session(Session& session);
+  template <class Record>
+  void keep_with(Session& session, const Record& record);
+  void forget_session(Session& session);
 
   void accept_sessions();
   Result<void> add_session(ipc::FileDescriptor socket);
@@ -144,7 +173,12 @@ class Server {
   TimeNs on_turn(TimeNs now);
   TimeNs idle_deadline() const;
 
+  CmLink::Identity identity_of(const Session& session, std::uint32_t link) const;
+  Result<void> watch_link(LinkEntry& link);
+
   void deliver_event(node::LinkId link, const ipc::CmEvent& event);
+  // Into their rings, as far as these have room.
+  void push_events();
   void tell_devices_changed();
   void deliver_data(std::uint32_t qpn, const wire::DatagramInfo& info, Bytes payload);
   void deliver_multicast(const wire::DatagramInfo& info, Bytes payload);
@@ -168,6 +202,7 @@ class Server {
   std::unordered_map<std::uint32_t, std::unique_ptr<Session>> sessions_;
   std::unordered_map<std::uint32_t, std::unique_ptr<LinkEntry>> links_;
   std::vector<std::uint32_t> active_links_;
+  std::vector<std::uint32_t> links_with_events_;  // not pushed yet
   std::vector<std::uint32_t> doomed_;
   std::vector<std::uint32_t> observers_;  // sessions
   std::uint32_t next_session_ = 1;

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "daemon/server.h"
@@ -30,7 +31,7 @@ void Server::on_control(std::uint32_t session_id, std::uint32_t epoll_events) {
   Session& session = *it->second;
   // One byte more than a request, so that a longer one is told apart.
   std::array<std::uint8_t, sizeof(ControlRequest) + 1> buffer{};
-  const auto received = ipc::receive_message(session.socket.get(), buffer, ipc::ReceiveMode::kDontWait);
+  const auto received = ipc::receive_message(session.socket.get(), buffer, ipc::ReceiveMode::kPeek);
   if (!received) {
     if (received.error().code == EAGAIN && (epoll_events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) == 0) return;
     if (received.error().code == EMSGSIZE) ++counters_.sessions_violated;
@@ -46,7 +47,9 @@ void Server::on_control(std::uint32_t session_id, std::uint32_t epoll_events) {
     doom(session, "a program passes no descriptors");
     return;
   }
+  // Only an answered request is taken: a successor finds the one at which this ucmd dies, and answers it.
   on_request(session, Bytes(buffer).first(received->size));
+  ipc::discard_message(session.socket.get());
 }
 
 void Server::on_request(Session& session, Bytes message) {
@@ -57,12 +60,15 @@ void Server::on_request(Session& session, Bytes message) {
     doom(session, request.error().message);
     return;
   }
-  if (session.greeted != (request->header.call != ControlCall::kHello)) {
+  const bool again = session.asked_before == request->header.sequence;
+  if (!again && session.greeted != (request->header.call != ControlCall::kHello)) {
     ++counters_.sessions_violated;
     doom(session, "hello is the first call, once");
     return;
   }
+  session.last_request = request->header.sequence;
   answer(session, *request);
+  session.asked_before.reset();
 }
 
 void Server::answer(Session& session, const ControlRequest& request) {
@@ -106,6 +112,8 @@ void Server::answer(Session& session, const ControlRequest& request) {
 
 void Server::send_reply(Session& session, ControlReply& reply, const Descriptors& descriptors) {
   reply.descriptor_count = static_cast<std::uint32_t>(descriptors.size());
+  keep_session(session);
+  node_->commit();
   const auto sent =
       ipc::send_message(session.socket.get(), ipc::bytes_of(reply), descriptors, ipc::SendMode::kDontWait);
   if (!sent) doom(session, sent.error().message);
@@ -133,7 +141,7 @@ void Server::hello(Session& session, const ControlRequest& request) {
   ipc::set_text(reply.daemon_version, UCM_VERSION);
   Descriptors descriptors;
   if (request.role == ipc::Role::kProgram) {
-    if (!take(session, node::Resource::kPrograms)) {
+    if (!session.greeted && !take(session, node::Resource::kPrograms)) {
       return send_failure(session, request, EAGAIN,
                           "user " + std::to_string(session.peer.uid) + " runs as many programs as it may");
     }
@@ -148,7 +156,8 @@ void Server::hello(Session& session, const ControlRequest& request) {
     session.peer_table_memfd = std::move(*memfd);
     session.peer_table = std::move(*table);
     descriptors.push_back(session.peer_table_memfd.get());
-    ++programs_;
+    hold(Keeper::What::kSession, session.id, {session.socket.get(), session.peer_table_memfd.get()});
+    if (!session.greeted) ++programs_;
   }
   session.role = request.role;
   session.greeted = true;
@@ -169,6 +178,23 @@ void Server::list_devices(Session& session, const ControlRequest& request) {
   send_sealed_copy(session, request, "ucm-devices", ipc::emit_devices(node_->devices()));
 }
 
+CmLink::Identity Server::identity_of(const Session& session, std::uint32_t link) const {
+  const bool own_user = session.peer.uid == geteuid();
+  return {.link = link,
+          .session = session.id,
+          .token_write = own_user ? CmLink::TokenWrite::kTrusting : CmLink::TokenWrite::kCautious,
+          .journal = options_.journal};
+}
+
+Result<void> Server::watch_link(LinkEntry& link) {
+  return loop_.add(link.link.doorbell(), [this, id = link.id](std::uint32_t) {
+    const auto it = links_.find(id);
+    if (it == links_.end()) return;
+    it->second->link.drain_doorbell();
+    activate(*it->second);
+  });
+}
+
 void Server::open_cm_link(Session& session, const ControlRequest& request) {
   if (links_.size() >= ipc::kLinksMax || !take(session, node::Resource::kChannels)) {
     return send_failure(session, request, ENOMEM, "too many event channels");
@@ -177,24 +203,20 @@ void Server::open_cm_link(Session& session, const ControlRequest& request) {
     give_back(session, node::Resource::kChannels);
     send_failure(session, request, error.code, error.message);
   };
-  const bool own_user = session.peer.uid == geteuid();
-  auto link = CmLink::create(own_user ? CmLink::TokenWrite::kTrusting : CmLink::TokenWrite::kCautious);
-  if (!link) return refuse(link.error());
   while (next_link_ == 0 || links_.contains(next_link_)) ++next_link_;
+  auto link = CmLink::create(identity_of(session, next_link_));
+  if (!link) return refuse(link.error());
   const std::uint32_t id = next_link_++;
-  auto entry =
-      std::make_unique<LinkEntry>(LinkEntry{.id = id, .session = &session, .link = std::move(*link), .active = false});
-  const auto added = loop_.add(entry->link.doorbell(), [this, id](std::uint32_t) {
-    const auto it = links_.find(id);
-    if (it == links_.end()) return;
-    it->second->link.drain_doorbell();
-    activate(*it->second);
-  });
-  if (!added) return refuse(added.error());
+  auto entry = std::make_unique<LinkEntry>(LinkEntry{.id = id, .session = &session, .link = std::move(*link)});
+  if (const auto added = watch_link(*entry); !added) {
+    entry->link.forget();
+    return refuse(added.error());
+  }
 
   ControlReply reply = ipc::make_reply(request);
   reply.link = id;
   const auto descriptors = entry->link.descriptors();
+  hold(Keeper::What::kCmLink, id, {descriptors[0], descriptors[1], descriptors[2], descriptors[3]});
   send_reply(session, reply, {descriptors.begin(), descriptors.end()});
   entry->link.close_memory_descriptor();
   session.links.push_back(id);
@@ -208,6 +230,7 @@ void Server::open_data_link(Session& session, const ControlRequest& request) {
   session.data = std::move(*link);
   ControlReply reply = ipc::make_reply(request);
   const auto descriptors = session.data->descriptors();
+  hold(Keeper::What::kDataLink, session.id, {descriptors[0], descriptors[1]});
   send_reply(session, reply, {descriptors.begin(), descriptors.end()});
   session.data->close_memory_descriptor();
 }
@@ -233,6 +256,7 @@ void Server::allocate_qpns(Session& session, const ControlRequest& request) {
   reply.first_qpn = *first;
   reply.qpn_count = ipc::kQpnBlockSize;
   reply.table_index = session.qpn_blocks * ipc::kQpnBlockSize;
+  keep_with(session, node::QpnBlockRecord{.session = session.id, .first_qpn = *first, .position = session.qpn_blocks});
   ++session.qpn_blocks;
   send_reply(session, reply, {});
 }
@@ -245,6 +269,7 @@ void Server::send_sockets(Session& session, const ControlRequest& request) {
   if (!sockets) return send_failure(session, request, sockets.error().code, sockets.error().message);
   ++session.send_ports;
   sources_.register_port(sockets->port, session.id);
+  keep_with(session, node::SendPortRecord{.session = session.id, .port = sockets->port});
   ControlReply reply = ipc::make_reply(request);
   reply.source_port = sockets->port;
   reply.has_ipv4 = sockets->ipv4.valid();
@@ -267,6 +292,10 @@ void Server::join_group(Session& session, const ControlRequest& request) {
       return send_failure(session, request, joined.error().code, joined.error().message);
     }
   }
+  if (options_.journal != nullptr) {
+    const node::GroupRecord record{.session = session.id, .ifindex = group.ifindex, .address = group.address.bytes};
+    session.group_cells.emplace_back(group, options_.journal->put(node::Journal::kNone, record));
+  }
   ControlReply reply = ipc::make_reply(request);
   send_reply(session, reply, {});
 }
@@ -275,14 +304,22 @@ void Server::join_group(Session& session, const ControlRequest& request) {
 void Server::leave_group(Session& session, const ControlRequest& request) {
   const wire::MulticastGroup group = group_of(request);
   if (groups_.leave(session.id, group)) node_->leave_group(group);
+  const auto kept = std::ranges::find(session.group_cells, group, [](const auto& entry) { return entry.first; });
+  if (kept != session.group_cells.end()) {
+    options_.journal->drop(kept->second);
+    session.group_cells.erase(kept);
+  }
   ControlReply reply = ipc::make_reply(request);
   send_reply(session, reply, {});
 }
 
 void Server::watch_devices(Session& session, const ControlRequest& request) {
-  if (session.devices_changed) return send_failure(session, request, EBUSY, "the devices are watched already");
+  if (session.devices_changed && !session.asked_before) {
+    return send_failure(session, request, EBUSY, "the devices are watched already");
+  }
   session.devices_changed.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!session.devices_changed) return send_failure(session, request, errno, "no descriptor left in ucmd");
+  hold(Keeper::What::kDevicesChanged, session.id, {session.devices_changed.get()});
   ControlReply reply = ipc::make_reply(request);
   send_reply(session, reply, {session.devices_changed.get()});
 }

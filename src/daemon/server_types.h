@@ -23,6 +23,7 @@ struct Server::Session {
   std::string program_name;
   ipc::Role role = ipc::Role::kTool;
   bool greeted = false;
+  bool low_ports = false;  // it may bind service ports below 1024
   bool doomed = false;
   std::vector<std::uint32_t> links;
   std::optional<DataLink> data;
@@ -36,6 +37,12 @@ struct Server::Session {
   // Refusals are told now and then only.
   TimeNs refusals_told_next = 0;
   std::uint64_t refusals_untold = 0;
+  // What is kept of it, and what it may ask again: its last request before the last ucmd died.
+  node::Journal::Cell cell = node::Journal::kNone;
+  std::vector<node::Journal::Cell> other_cells;
+  std::vector<std::pair<wire::MulticastGroup, node::Journal::Cell>> group_cells;
+  std::uint32_t last_request = 0;
+  std::optional<std::uint32_t> asked_before;
   // While it observes: what, the piece that is to be sent next with its header, and since when the socket takes none.
   std::unique_ptr<Observation> observation;
   std::uint32_t observe_sequence = 0;
@@ -48,6 +55,7 @@ struct Server::LinkEntry {
   Session* session = nullptr;
   CmLink link;
   bool active = false;
+  bool has_events = false;  // in links_with_events_
 };
 
 }  // namespace ucm::daemon

@@ -135,7 +135,8 @@ Result<Received> receive_message(int socket, MutableBytes buffer, ReceiveMode mo
   header.msg_iovlen = 1;
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  const int flags = MSG_CMSG_CLOEXEC | (mode == ReceiveMode::kDontWait ? MSG_DONTWAIT : 0);
+  const int flags =
+      MSG_CMSG_CLOEXEC | (mode != ReceiveMode::kWait ? MSG_DONTWAIT : 0) | (mode == ReceiveMode::kPeek ? MSG_PEEK : 0);
   ssize_t got = 0;
   do {
     got = recvmsg(socket, &header, flags);
@@ -149,6 +150,12 @@ Result<Received> receive_message(int socket, MutableBytes buffer, ReceiveMode mo
   if ((!all_fit && !received.none_left) || (header.msg_flags & MSG_TRUNC) != 0)
     return fail(EMSGSIZE, "control socket: message too long");
   return received;
+}
+
+// A message is a record: reading any part of it takes the whole.
+void discard_message(int socket) {
+  char part = 0;
+  static_cast<void>(!recv(socket, &part, sizeof part, MSG_DONTWAIT));
 }
 
 }  // namespace ucm::ipc

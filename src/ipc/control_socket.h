@@ -45,9 +45,11 @@ struct Received {
   bool none_left = false;  // the message carried descriptors, and this process has none left for them
   std::array<FileDescriptor, kDescriptorsMax> descriptors;  // close-on-exec
 };
-enum class ReceiveMode { kWait, kDontWait };
+enum class ReceiveMode { kWait, kDontWait, kPeek };
 // One message. EMSGSIZE when it is longer than `buffer` or carries more than kDescriptorsMax descriptors (all closed).
-// With kDontWait, EAGAIN when there is none.
+// With kDontWait, EAGAIN when there is none. kPeek is the same and leaves the message where it is, for
+// discard_message().
 Result<Received> receive_message(int socket, MutableBytes buffer, ReceiveMode mode);
+void discard_message(int socket);
 
 }  // namespace ucm::ipc

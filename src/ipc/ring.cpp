@@ -21,6 +21,18 @@ std::uint8_t* data_of(void* memory) { return static_cast<std::uint8_t*>(memory) 
 RingProducer::RingProducer(void* memory, std::uint32_t capacity)
     : header_(checked_header(memory, capacity)), data_(data_of(memory)), capacity_(capacity) {}
 
+RingProducer::RingProducer(void* memory, std::uint32_t capacity, std::uint64_t tail) : RingProducer(memory, capacity) {
+  tail_ = tail;
+  head_seen_ = header_->head.load();
+  const std::uint64_t unread = tail_ - head_seen_;
+  broken_ = unread > capacity_ || unread % kRecordHeaderSize != 0;
+  if (!broken_) header_->tail.store(tail_);
+}
+
+std::uint64_t RingProducer::published_tail(const void* memory) {
+  return static_cast<const RingHeader*>(memory)->tail.load();
+}
+
 bool RingProducer::has_room(std::size_t size) {
   if (capacity_ - (tail_ - head_seen_) >= size) return true;
   // Sequentially consistent with the consumer's store of head and load of producer_waiting: one of the two sees the
@@ -68,7 +80,24 @@ void RingProducer::put(std::uint64_t position, Bytes bytes) {
 RingConsumer::RingConsumer(void* memory, std::uint32_t capacity)
     : header_(checked_header(memory, capacity)), data_(data_of(memory)), capacity_(capacity) {}
 
+RingConsumer::RingConsumer(void* memory, std::uint32_t capacity, std::uint64_t head) : RingConsumer(memory, capacity) {
+  head_ = head;
+  header_->head.store(head_);
+}
+
+std::uint64_t RingConsumer::published_head(const void* memory) {
+  return static_cast<const RingHeader*>(memory)->head.load();
+}
+
 RingConsumer::Pop RingConsumer::try_pop(MutableBytes out, std::size_t& size) {
+  const Pop popped = try_read(out, size);
+  if (popped == Pop::kPopped) publish();
+  return popped;
+}
+
+void RingConsumer::publish() { header_->head.store(head_); }
+
+RingConsumer::Pop RingConsumer::try_read(MutableBytes out, std::size_t& size) {
   if (broken_) return Pop::kBroken;
   const std::uint64_t filled = header_->tail.load() - head_;
   if (filled == 0) return Pop::kEmpty;
@@ -88,7 +117,6 @@ RingConsumer::Pop RingConsumer::try_pop(MutableBytes out, std::size_t& size) {
   get(head_ + kRecordHeaderSize, out.first(length));
   size = length;
   head_ += record_footprint(length);
-  header_->head.store(head_);
   return Pop::kPopped;
 }
 

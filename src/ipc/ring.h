@@ -49,6 +49,12 @@ class RingProducer {
   // `memory` holds ring_memory_size(capacity) bytes, is aligned to 64 and outlives this.
   RingProducer(void* memory, std::uint32_t capacity);
 
+  // Goes on where another producer has stopped, at `tail` bytes ever put; publishes that. Broken when the consumer
+  // cannot be where it says.
+  RingProducer(void* memory, std::uint32_t capacity, std::uint64_t tail);
+  // Where a producer of this ring has published to be.
+  static std::uint64_t published_tail(const void* memory);
+
   // One record made of `head` and `body`; together they are not longer than the capacity allows.
   Push try_push(Bytes head, Bytes body = {});
 
@@ -73,9 +79,16 @@ class RingConsumer {
   RingConsumer() = default;
   RingConsumer(void* memory, std::uint32_t capacity);
 
+  // Goes on where another consumer has stopped, at `head` bytes ever taken; publishes that.
+  RingConsumer(void* memory, std::uint32_t capacity, std::uint64_t head);
+  static std::uint64_t published_head(const void* memory);
+
   // Copies the next record into `out` and sets `size`. A record longer than `out` breaks the ring: the owner knows the
   // largest one that is allowed.
   Pop try_pop(MutableBytes out, std::size_t& size);
+  // The same, but the producer does not learn of it before publish(): a consumer that starts again finds the record.
+  Pop try_read(MutableBytes out, std::size_t& size);
+  void publish();
 
   // True once after the producer met a full ring and room has been made since: wake it.
   bool take_producer_waiting();

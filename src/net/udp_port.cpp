@@ -164,6 +164,22 @@ Result<std::unique_ptr<UdpPort>> UdpPort::open(std::uint16_t udp_port) {
       new UdpPort(std::move(*ipv4), ipv6 ? std::move(*ipv6) : OwnedFd(), std::move(*send_sockets)));
 }
 
+Result<std::unique_ptr<UdpPort>> UdpPort::adopt(UdpSockets sockets) {
+  SocketAddress address;
+  socklen_t length = sizeof address;
+  if (!sockets.ipv4.valid() || getsockname(sockets.send_ipv4.get(), &address.generic, &length) != 0) {
+    return fail(EPROTO, "a socket of UDP port " + std::to_string(wire::kRoceUdpPort) + " is lost");
+  }
+  OwnedSendSockets send_sockets{
+      .ipv4 = std::move(sockets.send_ipv4), .ipv6 = std::move(sockets.send_ipv6), .port = port_of(address)};
+  return std::unique_ptr<UdpPort>(
+      new UdpPort(std::move(sockets.ipv4), std::move(sockets.ipv6), std::move(send_sockets)));
+}
+
+std::array<int, 4> UdpPort::descriptors() const {
+  return {ipv4_.get(), ipv6_.get(), send_sockets_.ipv4.get(), send_sockets_.ipv6.get()};
+}
+
 Result<void> UdpPort::change_membership(const wire::MulticastGroup& group, Membership change) {
   const bool join = change == Membership::kJoin;
   int changed = -1;

@@ -16,11 +16,25 @@ struct ReceiveCounters {
   std::uint64_t truncated = 0;  // longer than any RoCE packet, dropped
 };
 
+// The sockets of a port, which another process may go on with.
+struct UdpSockets {
+  OwnedFd ipv4;
+  OwnedFd ipv6;
+  OwnedFd send_ipv4;
+  OwnedFd send_ipv6;
+};
+
 class UdpPort final : public PacketPort {
  public:
   // Binds the UDP port on 0.0.0.0 and, where there is IPv6, on [::]. EADDRINUSE: the message says who holds it.
   static Result<std::unique_ptr<UdpPort>> open(std::uint16_t udp_port = wire::kRoceUdpPort);
+  // Goes on with the sockets of another port, as they are: groups joined, packets waiting. EPROTO: one that a port
+  // cannot do without is missing.
+  static Result<std::unique_ptr<UdpPort>> adopt(UdpSockets sockets);
   ~UdpPort() override;
+
+  // In the order of UdpSockets; -1: there is none.
+  std::array<int, 4> descriptors() const;
 
   std::size_t receive(const Sink& sink, std::size_t datagrams_max) override;
   void send(std::span<const Datagram> datagrams) override;

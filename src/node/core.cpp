@@ -44,6 +44,7 @@ Result<void> Core::record_engine(TimeNs now, recording::RecordedEngine::Sink sin
   }
   engine_.record(now, cm::Config{.random_key = {random_.next(), random_.next()}}, std::move(sink));
   engine_.observe(recorder_);
+  if (journal_ != nullptr) engine_.note_changes();
   for (const std::uint32_t number : listening_) {
     if (auto listening = start_listening(*find(number)); !listening) return listening;
   }
@@ -95,6 +96,7 @@ std::uint32_t Core::grant_numbers(SessionId session, LinkId link, std::uint32_t 
   Grant& grant = grants_[link] = {.session = session, .next = last_id_ + 1};
   for (; grant.left < count && last_id_ + 1 != 0 && !ids_.contains(last_id_ + 1); ++grant.left) ++last_id_;
   if (grant.left < count) quotas_.give_back(session, user, Resource::kIds, count - grant.left);
+  keep(link, grant);
   return grant.left;
 }
 
@@ -105,6 +107,7 @@ RdmaId* Core::create_granted(SessionId session, LinkId link, std::uint32_t numbe
   if (grant->second.left == 0 || grant->second.next != number || ids_.contains(number)) return nullptr;
   ++grant->second.next;
   --grant->second.left;
+  keep(link, grant->second);
   return &make(number, session, link);
 }
 
@@ -113,6 +116,7 @@ void Core::forget_grant(LinkId link) {
   if (grant == grants_.end()) return;
   const Grant& left = grant->second;
   if (left.left != 0) quotas_.give_back(left.session, user_of(left.session), Resource::kIds, left.left);
+  if (journal_ != nullptr) journal_->drop(grant->second.cell);
   grants_.erase(grant);
 }
 
@@ -160,6 +164,7 @@ void Core::destroy(TimeNs now, std::uint32_t number) {
   if (id.connection != cm::ConnectionId{}) engine_.destroy(now, id.connection);
   if (id.exchange != cm::SidrId{}) engine_.sidr_destroy(now, id.exchange);
   if (RdmaId* const listening = find(id.listen_id)) listening->untaken.erase(number);
+  if (journal_ != nullptr) journal_->drop(id.cell);
   listening_.erase(number);
   ports_.release(number);
   quotas_.give_back(id.session, id.user, Resource::kIds);
@@ -189,11 +194,11 @@ void Core::remove_link(TimeNs now, LinkId link) {
 void Core::remove_session(TimeNs now, SessionId session) {
   at(now);
   destroy_where(now, [&](const RdmaId& id) { return id.session == session; });
-  std::erase_if(grants_, [&](const auto& grant) {
-    if (grant.second.session != session) return false;
-    if (grant.second.left != 0) quotas_.give_back(session, user_of(session), Resource::kIds, grant.second.left);
-    return true;
-  });
+  std::vector<LinkId> links;
+  for (const auto& [link, grant] : grants_) {
+    if (grant.session == session) links.push_back(link);
+  }
+  for (const LinkId link : links) forget_grant(link);
   quotas_.forget(now, session, user_of(session));
   low_port_sessions_.erase(session);
 }
@@ -264,6 +269,8 @@ TimeNs Core::turn(TimeNs now) {
     engine_.on_deadline(now);
   take_events(now);
   deliver_events();
+  commit();
+  if (callbacks_.events_delivered) callbacks_.events_delivered();
   send_packets();
 
   const TimeNs resolve = resolve_deadlines_.empty() ? kNever : resolve_deadlines_.begin()->first;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "host/host.h"
 #include "net/packet_port.h"
 #include "node/flight_recorder.h"
+#include "node/journal.h"
 #include "node/node.h"
 #include "node/port_space.h"
 #include "node/quotas.h"
@@ -50,6 +52,11 @@ class Core {
   // forgotten.
   Result<void> record_engine(TimeNs now, recording::RecordedEngine::Sink sink);
 
+  // As Node's.
+  void keep_in(Journal& journal);
+  Result<void> restore(TimeNs now, const std::function<bool(SessionId, LinkId)>& has_link);
+  void commit();
+
   ipc::CmReply execute(TimeNs now, SessionId session, LinkId link, const ipc::CmCommand& command);
   void remove_link(TimeNs now, LinkId link);
   void remove_session(TimeNs now, SessionId session);
@@ -74,6 +81,13 @@ class Core {
   using Call = Result<void> (Core::*)(TimeNs now, RdmaId& id, const ipc::CmCommand& command);
   struct CallEntry;
   static const CallEntry* find_call(ipc::CmCall call);
+  // Numbers that a link may give to IDs without asking, in order.
+  struct Grant {
+    SessionId session = 0;
+    std::uint32_t next = 0;
+    std::uint32_t left = 0;
+    Journal::Cell cell = Journal::kNone;
+  };
   using NeighborKey = std::pair<std::uint32_t, wire::IpAddress>;
 
   // core.cpp
@@ -100,6 +114,16 @@ class Core {
   void on_gsi_packet(TimeNs now, const net::Datagram& datagram);
   void send_packets();
   void on_devices_changed();
+
+  // core_restore.cpp: what is kept in the journal.
+  void note(RdmaId& id);
+  void keep_changes();
+  void keep(LinkId link, Grant& grant);
+  void restore_grants(const std::function<bool(SessionId, LinkId)>& has_link);
+  Result<void> restore_ids(const std::function<bool(SessionId, LinkId)>& has_link);
+  Result<void> restore_connections(TimeNs now);
+  Result<void> go_on(TimeNs now, RdmaId& id);
+  void restore_events();
 
   // core_list.cpp
   Node::Listing listing_of(const RdmaId& listener) const;
@@ -169,12 +193,6 @@ class Core {
 
   std::unordered_map<std::uint32_t, RdmaId> ids_;
   Quotas quotas_;  // of IDs, with the numbers granted
-  // Numbers that a link may give to IDs without asking, in order.
-  struct Grant {
-    SessionId session = 0;
-    std::uint32_t next = 0;
-    std::uint32_t left = 0;
-  };
   std::unordered_map<LinkId, Grant> grants_;
   std::set<std::uint32_t> listening_;  // IDs
   std::set<SessionId> low_port_sessions_;
@@ -185,8 +203,17 @@ class Core {
   TimeNs next_neighbor_check_ = kNever;
   TimeNs next_held_receive_ = kNever;
 
-  // Events wait here for the reply of the call that caused them; `first` is the ID on whose link they go.
-  std::deque<std::pair<std::uint32_t, ipc::CmEvent>> events_;
+  // Events wait here for the reply of the call that caused them.
+  struct Told {
+    std::uint32_t id = 0;  // on whose link it goes
+    ipc::CmEvent event{};
+    Journal::Cell cell = Journal::kNone;
+  };
+  std::deque<Told> events_;
+  Journal* journal_ = nullptr;
+  std::vector<std::uint32_t> changed_ids_;       // since the last commit
+  std::vector<Journal::Cell> connection_cells_;  // by slot
+  std::uint64_t events_kept_ = 0;
   PacketCounters counters_;
   std::uint32_t psn_ = 0;  // of QP 1
   bool work_ = false;

@@ -113,6 +113,7 @@ ipc::CmReply Core::execute(TimeNs now, SessionId session, LinkId link, const ipc
     return reply;
   } else {
     done = perform(now, *id, link, command);
+    note(*id);
     reply.ifindex = id->ifindex;
     reply.local = to_socket_address(id->local);
   }
@@ -156,6 +157,7 @@ Result<void> Core::create_id(SessionId session, LinkId link, const ipc::CmComman
   id->qp_type = command.qp_type;
   reply.id = id->id;
   if (command.posted == 0) reply.numbers = grant_numbers(session, link, command.numbers);
+  note(*id);
   return {};
 }
 
@@ -176,7 +178,10 @@ void Core::tell_failure(RdmaId& id, const ipc::CmCommand& command, const Error& 
 // Requests that nobody has read yet follow their listener.
 void Core::migrate(RdmaId& id, LinkId link) {
   id.link = link;
-  for (const std::uint32_t request : id.untaken) find(request)->link = link;
+  for (const std::uint32_t request : id.untaken) {
+    find(request)->link = link;
+    note(*find(request));
+  }
 }
 
 Result<void> Core::set_option(RdmaId& id, const ipc::CmCommand& command) {
@@ -287,7 +292,7 @@ Result<void> Core::listen(TimeNs, RdmaId& id, const ipc::CmCommand& command) {
 Result<void> Core::start_listening(RdmaId& id) {
   const auto listener = engine_.listen({.service_id = wire::ip_service_id(id.port_space, id.local.port),
                                         .address = id.local.address,
-                                        .address_family_only = *id.family_only,
+                                        .address_family_only = id.family_only.value_or(true),
                                         .ifindex = id.local.address.is_link_local() ? id.local.scope : 0,
                                         .transport = transport_of(id.qp_type),
                                         .backlog = id.backlog,

@@ -187,6 +187,7 @@ void Core::on_connection_event(RdmaId& id, const cm::Event& event) {
 }
 
 void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
+  id.answered = true;
   const auto* const mapping = std::ranges::find(kDatagramMappings, event.type, &DatagramMapping::from);
   end_asking(id);
   ipc::CmEvent told{.type = mapping->to, .status = event.status, .id = id.id};
@@ -197,11 +198,12 @@ void Core::on_answer(RdmaId& id, const cm::SidrEvent& event) {
 }
 
 void Core::push_event(std::uint32_t id, const ipc::CmEvent& event, std::string_view why) {
-  events_.emplace_back(id, event);
+  events_.push_back({id, event});
   probes::event(event.id, event.type, event.status);
   work_ = true;
   RdmaId* const whose = find(event.id);
   if (whose == nullptr) return;
+  note(*whose);
   if (is_failure(event)) {
     explain_failure(
         whose,
@@ -231,11 +233,12 @@ void Core::explain_failure(const RdmaId* id, Failure failure) {
 
 // Events of IDs destroyed meanwhile are dropped; a request counts as its listener's and as its own.
 void Core::deliver_events() {
-  std::deque<std::pair<std::uint32_t, ipc::CmEvent>> events;
+  std::deque<Told> events;
   events.swap(events_);
-  for (const auto& [number, event] : events) {
-    const RdmaId* const id = find(number);
-    if (id != nullptr && ids_.contains(event.id)) callbacks_.deliver_event(id->link, event);
+  for (Told& told : events) {
+    const RdmaId* const id = find(told.id);
+    if (id != nullptr && ids_.contains(told.event.id)) callbacks_.deliver_event(id->link, told.event);
+    if (journal_ != nullptr) journal_->drop(told.cell);
   }
 }
 

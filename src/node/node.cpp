@@ -35,6 +35,7 @@ struct Node::Impl {
   std::unique_ptr<FlightRecorder> recorder;  // null when nothing is recorded
   std::unique_ptr<Core> core;
   std::vector<std::string> warnings;
+  std::array<int, 4> sockets{};
   // The loop keeps its hooks for ever: they ask whether the node is still there.
   std::shared_ptr<Impl*> alive = std::make_shared<Impl*>(this);
 
@@ -60,15 +61,17 @@ Result<void> Node::Impl::watch() {
   return {};
 }
 
-Result<std::unique_ptr<Node>> Node::open(net::EventLoop& loop, const Options& options, Callbacks callbacks) {
+Result<std::unique_ptr<Node>> Node::open(net::EventLoop& loop, const Options& options, Callbacks callbacks,
+                                         net::UdpSockets sockets) {
   const auto key = random_key();
   if (!key) return tl::unexpected(key.error());
-  auto udp = net::UdpPort::open();
+  auto udp = sockets.ipv4.valid() ? net::UdpPort::adopt(std::move(sockets)) : net::UdpPort::open();
   if (!udp) return tl::unexpected(udp.error());
   auto host = host::NetlinkHost::open();
   if (!host) return tl::unexpected(host.error());
 
   auto impl = std::make_unique<Impl>(loop);
+  impl->sockets = (*udp)->descriptors();
   impl->udp = std::move(*udp);
   if (options.faults) impl->faults = std::make_unique<net::FaultPort>(std::move(impl->udp), *options.faults);
   impl->host = std::move(*host);
@@ -104,6 +107,12 @@ std::vector<Node::Count> Node::held() const { return impl_->core->held(); }
 std::vector<Node::Listing> Node::list(ListPosition& position, std::size_t entries_max) const {
   return impl_->core->list(position, entries_max);
 }
+std::array<int, 4> Node::socket_descriptors() const { return impl_->sockets; }
+void Node::keep_in(Journal& journal) { impl_->core->keep_in(journal); }
+Result<void> Node::restore(const std::function<bool(SessionId, LinkId)>& has_link) {
+  return impl_->core->restore(impl_->loop.now(), has_link);
+}
+void Node::commit() { impl_->core->commit(); }
 FlightRecorder* Node::recorder() { return impl_->recorder.get(); }
 Result<void> Node::record_engine(std::function<bool(Bytes record)> sink) {
   return impl_->core->record_engine(impl_->loop.now(), std::move(sink));

@@ -20,6 +20,7 @@
 #include "ipc/cm_api.h"
 #include "net/event_loop.h"
 #include "net/fault_port.h"
+#include "net/udp_port.h"
 #include "wire/datagram.h"
 
 namespace ucm::node {
@@ -28,6 +29,7 @@ using SessionId = std::uint32_t;  // a process
 using LinkId = std::uint32_t;     // an event channel of a process
 
 class FlightRecorder;
+class Journal;
 
 // What programs hold of a node, as far as it is limited.
 enum class Resource : std::uint8_t { kPrograms, kChannels, kQueuePairs, kIds, kListeners, kHalfOpen };
@@ -86,11 +88,26 @@ class Node {
     std::function<void(const Failure&)> failed{};
     // The process, or its user, has used up a limit; `what` says which. May be left out.
     std::function<void(SessionId, std::string_view what)> refused{};
+    // The events of this turn have been delivered and committed: they may be told. May be left out.
+    std::function<void()> events_delivered{};
   };
 
   // Binds UDP 4791 on IPv4 and, where there is IPv6, on IPv6. EADDRINUSE's message says who holds the port.
-  static Result<std::unique_ptr<Node>> open(net::EventLoop& loop, const Options& options, Callbacks callbacks);
+  // `sockets`: those of another node's port that go on; invalid: new ones.
+  static Result<std::unique_ptr<Node>> open(net::EventLoop& loop, const Options& options, Callbacks callbacks,
+                                            net::UdpSockets sockets = {});
   ~Node();
+
+  // Of its port, in the order of net::UdpSockets: IPv4, IPv6, and the two that are sent from; -1: there is none.
+  std::array<int, 4> socket_descriptors() const;
+  // Before the first call: keeps what IDs and connections are in `journal`, which outlives the node, whenever commit()
+  // is called. A turn of the loop commits before anything of it leaves the node: packets, and events
+  // (Callbacks::events_delivered).
+  void keep_in(Journal& journal);
+  // Goes on with what the journal has of another node. IDs for which `has_link` is false are destroyed. EPROTO: what it
+  // has contradicts itself.
+  Result<void> restore(const std::function<bool(SessionId, LinkId)>& has_link);
+  void commit();
 
   // One rdma_cm call; the reply is complete when it returns. `link` belongs to `session`.
   ipc::CmReply execute(SessionId session, LinkId link, const ipc::CmCommand& command);

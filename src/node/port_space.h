@@ -39,6 +39,10 @@ class PortSpaces {
   // `random` chooses. EADDRNOTAVAIL when there is none.
   Result<std::uint16_t> bind_ephemeral(Space space, Owner owner, PortRange range, std::uint64_t random,
                                        const PortClaim& claim);
+  // Gives the owner a port that it has held before, whoever else holds it.
+  void restore(Space space, Owner owner, std::uint16_t port, const PortClaim& claim) {
+    hold({space, port}, owner, claim);
+  }
   // A port shared by reuse_address cannot be listened on. Errors as bind().
   Result<void> check_listen(Owner owner) const;
   // Does nothing when the owner holds no port.

@@ -25,6 +25,12 @@ bool Quotas::take(SessionId session, std::uint32_t user, Resource resource, std:
   return true;
 }
 
+void Quotas::hold(SessionId session, std::uint32_t user, Resource resource, std::uint32_t count) {
+  const auto index = static_cast<std::size_t>(resource);
+  sessions_[session].held[index] += count;
+  users_[user].held[index] += count;
+}
+
 std::uint32_t Quotas::room(SessionId session, std::uint32_t user, Resource resource) const {
   const auto index = static_cast<std::size_t>(resource);
   const auto left = [&](const auto& accounts, auto whose, std::uint32_t most) {

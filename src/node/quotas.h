@@ -21,6 +21,8 @@ class Quotas {
 
   // False, and nothing is taken: the program's share or its user's is used up.
   [[nodiscard]] bool take(SessionId session, std::uint32_t user, Resource resource, std::uint32_t count = 1);
+  // What another node has let it take: it is held, whatever the limits are now.
+  void hold(SessionId session, std::uint32_t user, Resource resource, std::uint32_t count = 1);
   // How many take() would still give.
   std::uint32_t room(SessionId session, std::uint32_t user, Resource resource) const;
   // Of what has been taken.

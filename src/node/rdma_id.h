@@ -11,6 +11,7 @@
 #include "ipc/cm_api.h"
 #include "ipc/trace.h"
 #include "node/id_state.h"
+#include "node/journal.h"
 #include "node/node.h"
 
 namespace ucm::node {
@@ -81,6 +82,10 @@ struct RdmaId {
   std::uint64_t last_record = 0;           // in the flight recorder while it has no connection
 
   bool removal_told = false;  // its device has gone
+  bool answered = false;      // datagrams: the program has been told how it ended
+
+  Journal::Cell cell = Journal::kNone;
+  bool noted = false;  // among those that have changed since the last commit
 
   bool is_datagram() const { return qp_type == kQpTypeUd; }
 };

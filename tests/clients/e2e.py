@@ -3,7 +3,7 @@
 
     tests/clients/e2e.py --list                       the names
     tests/clients/e2e.py programs.rping.veth4.root    one, with the binaries in build/
-    tests/clients/e2e.py --build build-asan life.daemon_killed
+    tests/clients/e2e.py --build build-asan life.node_killed
     tests/clients/e2e.py --loss 1 perftest        every node loses 1 % of what it receives
 
 Exit code 0: passed; 77: cannot run here, with the reason; anything else: failed, with the programs' outputs.
@@ -29,11 +29,12 @@ import runner
 import service
 import speed
 import stacks
+import survive
 import verbs_utils
 import wire
 
 CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks, python_verbs]
-CASES = runner.collect(*CATALOGUE, own, faults, life, look, service, speed, wire)
+CASES = runner.collect(*CATALOGUE, own, faults, life, look, service, speed, survive, wire)
 # What also runs where datagrams get lost: whatever moves data, over one path.
 LOSSY = re.compile(r"programs\.\w+\.veth4\.root|programs\.small\.veth6\.root|rsockets\.(?!bad_network|preload_falls_back)\w+\.veth[46]"
                    r"(\.root)?|rsockets\.preload_fork|verbs_utils\.pingpong|perftest\.(?!bad_network)\w+|stacks\.\w+|python_verbs\.\w+|"

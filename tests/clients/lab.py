@@ -171,6 +171,17 @@ class Namespace:
                 pass
         return None
 
+    def kill_daemon(self) -> None:
+        """Kills the namespace's daemon; the next one has taken over when this returns."""
+        killed = wait_until(lambda: self.process_named("ucmd"), "a daemon")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: self.process_named("ucmd") not in (None, killed), "the next daemon")
+
+    def kill_node(self) -> None:
+        """Kills the daemon and what would start the next one."""
+        for name in ("ucm-holder", "ucmd"):
+            os.kill(self.process_named(name), signal.SIGKILL)
+
     def close(self) -> None:
         for _ in range(100):
             members = self.processes()

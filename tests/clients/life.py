@@ -53,13 +53,14 @@ def server_killed(lab: Lab):
     rping(lab, path, "-S", "100", count=10)  # the port is free, the daemon well
 
 
-def daemon_killed(lab: Lab):
-    """Programs whose daemon dies get an error; none waits for ever. (Their peers elsewhere wait as for a host that died.)"""
+def node_killed(lab: Lab):
+    """Programs whose daemon dies with its holder get an error; none waits for ever. (Their peers elsewhere wait as for a
+    host that died.)"""
     path = lab.path("veth4")
     server, client = endless_rping(lab, path)
     waiting = lab.ucm_run(path.server, "rping", "-s", "-p", "7000", "-a", path.bind_address)
     lab.wait_listening(path.server, 7000)
-    os.kill(daemon_of(path.server), signal.SIGKILL)
+    path.server.kill_node()
     for program in (waiting, server):
         program.wait()
     client.end()
@@ -257,7 +258,7 @@ def bench(lab: Lab):
 
 
 CASES = {case.__name__: case for case in (
-    client_killed, server_killed, daemon_killed, racing_starts, status_and_stop, other_users_daemon, mixed_users,
+    client_killed, server_killed, node_killed, racing_starts, status_and_stop, other_users_daemon, mixed_users,
     embedded, mode_off, installed, idle_exit, doctor, bench)}
 for case in CASES.values():
-    case.short = case in (client_killed, daemon_killed, racing_starts, embedded, bench)
+    case.short = case in (client_killed, node_killed, racing_starts, embedded, bench)

@@ -221,14 +221,14 @@ def nobody_listens(lab: Lab, path: Path, user: str):
         raise Failure("rstream succeeded without a server")
 
 
-def daemon_killed(lab: Lab, path: Path, user: str):
+def node_killed(lab: Lab, path: Path, user: str):
     """Nobody waits for ever: neither for a connection nor for data."""
     calls = lab.executable("rsocket_calls")
     waiting = lab.ucm_run(path.server, calls, path.bind_address, "accept-for-ever")
     receiving = lab.ucm_run(path.server, calls, path.bind_address, "receive-for-ever")
     for program in (waiting, receiving):
         program.expect("waiting")
-    os.kill(path.server.process_named("ucmd"), signal.SIGKILL)
+    path.server.kill_node()
     waiting.expect("raccept: Network is down")
     receiving.expect("rrecv: Connection reset by peer")
 
@@ -272,5 +272,5 @@ CASES |= {f"preload.{kind}": case(preload, kind, "root") for kind in ("loopback4
 CASES |= {f"preload_curl.{kind}": case(preload_curl, kind, "root") for kind in ("veth4", "veth6")}
 CASES["preload_fork"] = case(preload_fork, "veth4", "root")
 CASES |= {f"preload_falls_back.{kind}": case(preload_falls_back, kind, "root") for kind in ("veth4", "veth6")}
-CASES["daemon_killed"] = case(daemon_killed, "loopback4", "root", True)
+CASES["node_killed"] = case(node_killed, "loopback4", "root", True)
 CASES["nobody_listens"] = case(nobody_listens, "loopback4", "root", True)

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -63,6 +65,21 @@ int start_ucmd() {
 pid_t daemon_pid() {
   const auto node = client::connect_node(ipc::Role::kTool);
   return node ? node->hello.reply.daemon_pid : 0;
+}
+
+// Of this network namespace.
+pid_t holder_pid() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/ns/net", error);
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::string name;
+    std::getline(std::ifstream(entry.path() / "comm") >> std::ws, name);
+    if (name == "ucm-holder" && fs::read_symlink(entry.path() / "ns" / "net", error) == own) {
+      return std::stoi(entry.path().filename().string());
+    }
+  }
+  return 0;
 }
 
 std::string status_text() {
@@ -176,11 +193,29 @@ TEST_F(DaemonProcess, AKilledProgramsListenerIsFreed) {
   EXPECT_TRUE(succeeds([] { return listen_on_service_port(*Session::get().value()->open_cm_link().value()); }));
 }
 
-TEST_F(DaemonProcess, AKilledDaemonFailsCallsAndWakesWaiters) {
+TEST_F(DaemonProcess, AKilledDaemonIsFollowedByAnotherAndProgramsDoNotNotice) {
+  const auto service = "127.0.0.1:" + std::to_string(kServicePort);
+  EXPECT_TRUE(succeeds([&] {
+    const auto link = Session::get().value()->open_cm_link().value();
+    if (!listen_on_service_port(*link)) return false;
+    kill(daemon, SIGKILL);
+    std::uint32_t id = 0;
+    return call(*link, ipc::CmCall::kCreateId, id) == 0 && !link->lost() &&
+           call(*link, ipc::CmCall::kBindAddr, id, kServicePort) == EADDRINUSE &&
+           status_text().find(service) != std::string::npos;
+  }));
+  const pid_t successor = daemon_pid();
+  EXPECT_NE(successor, 0);
+  EXPECT_NE(successor, daemon);
+  daemon = successor;
+}
+
+TEST_F(DaemonProcess, ANodeKilledWithItsHolderFailsCallsAndWakesWaiters) {
   EXPECT_TRUE(succeeds([this] {
     const auto session = Session::get().value();
     const auto link = session->open_cm_link().value();
     const auto data = session->open_data_link().value();
+    kill(holder_pid(), SIGKILL);
     kill(daemon, SIGKILL);
     std::uint32_t id = 0;
     return readable(link->event_fd()) && readable(data->wake_fd()) && readable(session->lost_fd()) && link->lost() &&

@@ -33,6 +33,7 @@ class FakeNode final : public NodeAccess {
     return {};
   }
   void leave_group(const wire::MulticastGroup& group) override { groups.erase(group); }
+  void commit() override {}
   std::vector<node::Node::ListenerStatus> listeners() const override { return {}; }
   std::vector<node::Node::ConnectionStatus> connections() const override { return {}; }
   // The same ones, `list_calls` times.

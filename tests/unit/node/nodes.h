@@ -65,7 +65,7 @@ class Nodes : public testing::Test {
   // Lets both nodes do all they can without time passing.
   void settle() {
     for (int round = 0; round < 20; ++round) {
-      for (TestNode* node : {&a_, &b_}) {
+      for (TestNode* node : {first_, &b_}) {
         node->core.receive(now_);
         next_[node == &b_] = node->core.turn(now_);
       }
@@ -147,6 +147,7 @@ class Nodes : public testing::Test {
   net::MemoryNetwork network_;
   TestNode a_{network_, kA, 1};
   TestNode b_{network_, kB, 2};
+  TestNode* first_ = &a_;  // or who has succeeded it
   TimeNs now_ = 1'000'000;
   TimeNs next_[2] = {kNever, kNever};
 };
