@@ -584,7 +584,8 @@ TEST_F(Memory, UnmappedAndReadOnlyMemoryIsRefused) {
 
 TEST_F(Memory, DomainsAndRegionsCanBeImportedWithinTheProcess) {
   std::array<char, 64> bytes{};
-  ibv_mr* const region = ibv_reg_mr(pd_, bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+  constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+  ibv_mr* const region = ibv_reg_mr(pd_, bytes.data(), bytes.size(), kLocalWrite);
   ibv_context* const other = ibv_import_device(dup(context_->cmd_fd));
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(other->device, context_->device);
