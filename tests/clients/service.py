@@ -124,6 +124,8 @@ def supervised(lab: Lab):
     lab.ucm_run(path.server, "true", user="user").succeed()
     if daemon_of(path.server) != daemon.pid:
         raise Failure("another ucmd runs")
+    if path.server.process_named("ucm-holder") is not None:
+        raise Failure("a companion would start the next ucmd, which is the supervisor's affair")
     daemon.signal(signal.SIGHUP)
     hear("RELOADING=1")
     hear("READY=1")
