@@ -61,8 +61,8 @@ bool Id::process_event(const ipc::CmEvent& cause, Event& told) {
       return true;
     case ipc::CmEventType::kRejected:
     case ipc::CmEventType::kUnreachable:
-      // It has crossed with kEstablish.
-      if (!is_datagram() && phase() == Phase::kEstablished) {
+      // It has crossed with kEstablish. (A rejection may come to what is established.  // Linux: the same)
+      if (cause.type == ipc::CmEventType::kUnreachable && !is_datagram() && phase() == Phase::kEstablished) {
         set_type(told, ipc::CmEventType::kDisconnected);
         told.status = 0;
         return process_end(told);
@@ -107,10 +107,9 @@ Result<std::shared_ptr<Id>> Id::adopt(const ipc::CmEvent& request) {
   is_datagram() ? child->set_addresses(request.path, request.device) : child->set_route(request.path, request.device);
   Result<void> usable = child->attach_device(request.path.ifindex, request.device);
   if (usable) {
-    // The listener may have been destroyed while the event waited; then accepting fails. What moves to another link
-    // must not overtake this.
-    const ipc::CmCommand taken = child->command(ipc::CmCall::kRequestTaken);
-    if (auto reply = result_of(synchronous_ ? events->call(taken) : events->post(taken)); !reply) {
+    // The request may have been withdrawn, or the listener destroyed, while the event waited. Once the program knows of
+    // the request, the backlog has room for another one.
+    if (auto reply = child->call(child->command(ipc::CmCall::kRequestTaken)); !reply) {
       usable = tl::unexpected(reply.error());
     }
   }

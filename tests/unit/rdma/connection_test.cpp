@@ -218,15 +218,18 @@ TEST_F(ConnectionTest, WithdrawnResponseGivesConnectError) {
   rdma_destroy_id(id);
 }
 
-TEST_F(ConnectionTest, ARejectionThatCrossesWithTheLastMessageEndsTheConnection) {
-  rdma_cm_id* id = make_connecting_id_with_qp();
-  const std::uint32_t handle = node().last(CmCall::kConnect).id;
-  link().push(response(handle));
-  link().push(make_event(CmEventType::kRejected, handle, 4));
-  expect_event(RDMA_CM_EVENT_ESTABLISHED, id);
-  expect_event(RDMA_CM_EVENT_DISCONNECTED, id);
-  rdma_destroy_qp(id);
-  rdma_destroy_id(id);
+TEST_F(ConnectionTest, WhatCrossesWithTheLastMessageEndsTheConnection) {
+  for (const auto& [crossing, seen] : {std::pair{CmEventType::kRejected, RDMA_CM_EVENT_REJECTED},
+                                       std::pair{CmEventType::kUnreachable, RDMA_CM_EVENT_DISCONNECTED}}) {
+    rdma_cm_id* id = make_connecting_id_with_qp();
+    const std::uint32_t handle = node().last(CmCall::kConnect).id;
+    link().push(response(handle));
+    link().push(make_event(crossing, handle, 4));
+    expect_event(RDMA_CM_EVENT_ESTABLISHED, id);
+    expect_event(seen, id, crossing == CmEventType::kRejected ? 4 : 0);
+    rdma_destroy_qp(id);
+    rdma_destroy_id(id);
+  }
 }
 
 TEST_F(ConnectionTest, WithoutQpTheProgramEstablishesItself) {
