@@ -56,7 +56,7 @@ Pd* make_pd(ibv_context* context, roce::PdId id) {
 }
 
 Mr* make_mr(ibv_pd* pd, const roce::MrKeys& keys) {
-  auto* const region = new Mr;
+  auto* const region = new Mr{};
   region->context = pd->context;
   region->pd = pd;
   region->handle = keys.lkey;
