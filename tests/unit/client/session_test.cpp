@@ -175,7 +175,8 @@ TEST_F(SessionTest, PostedCommandsComeInOrderHoweverManyAndGetNoReply) {
 TEST_F(SessionTest, ALinkMakesIdsWithoutAskingWhileItHasNumbers) {
   const auto session = open_session(server);
   const auto link = session->open_cm_link().value();
-  std::uint32_t next = 100, asked = 0;
+  std::uint32_t next = 100;
+  std::atomic<std::uint32_t> asked = 0;
   on_execute([&](node::SessionId, node::LinkId, const ipc::CmCommand& c) {
     if (c.posted != 0) return ipc::CmReply{};
     ++asked;
