@@ -37,10 +37,16 @@ class Registry {
   }
 
  private:
-  // A child finds the table unlocked and as it is.
+  // A child finds the table unlocked and as it is, and its sockets unlocked.
   Registry() {
     pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                   [] { instance().mutex_.unlock(); });
+                   [] { instance().begin_in_child(); });
+  }
+  void begin_in_child() {
+    mutex_.unlock();
+    for (const std::shared_ptr<Socket>& socket : sockets_) {
+      if (socket != nullptr) socket->unlock_in_child();
+    }
   }
   bool is_known(int fd) const { return fd >= 0 && static_cast<std::size_t>(fd) < sockets_.size(); }
 

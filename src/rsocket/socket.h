@@ -75,6 +75,10 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // to wait for until then; nullopt when this socket does not need it any more.
   virtual std::optional<Clock::time_point> serve(Clock::time_point now, std::vector<pollfd>& wait_on) = 0;
 
+  // In a forked child: the thread that held the lock, the service's perhaps, is not there to give it back. The child's
+  // calls see that the socket is its parent's, and leave the rest of it alone.
+  void unlock_in_child() { std::construct_at(&mutex_); }
+
  protected:
   Socket() = default;
 
