@@ -131,15 +131,14 @@ Result<void> Server::add_session(ipc::FileDescriptor socket) {
   session->peer = *peer;
   session->program_name = program_name_of(peer->pid);
   session->low_ports = ipc::may_bind_low_ports(*peer);
-  const bool low_ports = session->low_ports;
   const auto id = session->id;
   if (auto added = loop_.add(session->socket.get(), [this, id](std::uint32_t events) { on_control(id, events); });
       !added) {
     return added;
   }
   ++counters_.sessions_accepted;
+  if (session->low_ports) node_->allow_low_ports(id);
   sessions_.emplace(id, std::move(session));
-  if (low_ports) node_->allow_low_ports(id);
   return {};
 }
 
