@@ -95,6 +95,13 @@ install: build ## Install to $(DESTDIR)$(PREFIX)
 uninstall: ## Remove what `make install` with the same DESTDIR and PREFIX put there
 	@while read -r file || [ -n "$$file" ]; do rm -fv "$(DESTDIR)$$file"; done < build/install_manifest.txt
 
+.PHONY: deb
+deb: build ## Make Debian packages, in build/packages/
+	@scripts/setup.sh deb
+	@rm -rf build/packages
+	@scripts/deb.sh build build/packages
+	@ls build/packages/*.deb
+
 .PHONY: format
 format: ## Format the sources in place
 	@scripts/setup.sh lint

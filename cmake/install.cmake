@@ -28,5 +28,12 @@ foreach(page IN LISTS manual_pages)
   string(SUBSTRING ${section} 1 -1 section)
   install(FILES ${page} DESTINATION share/man/man${section})
 endforeach()
+# The service names the program with the prefix that it is installed to.
+install(CODE "
+  set(unit ${PROJECT_BINARY_DIR}/ucmd.service)
+  configure_file(${PROJECT_SOURCE_DIR}/packaging/ucmd.service.in \${unit} @ONLY)
+  file(INSTALL \${unit} ${PROJECT_SOURCE_DIR}/packaging/ucmd.socket
+       DESTINATION \${CMAKE_INSTALL_PREFIX}/lib/systemd/system)")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION share/doc/ucm FILES_MATCHING PATTERN *.md PATTERN man EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/bpftrace DESTINATION share/doc/ucm/examples FILES_MATCHING PATTERN *.bt)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/packaging/ucmd.toml DESTINATION share/doc/ucm)

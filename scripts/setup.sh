@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what UCM needs from Debian's own packages; asks nothing, and does nothing when all of it is there.
 #
-#   scripts/setup.sh [GROUP…]     groups: build (default) demo test interop lint fuzz bench
+#   scripts/setup.sh [GROUP…]     groups: build (default) demo test deb interop lint fuzz bench
 set -euo pipefail
 
 declare -A packages_of=(
@@ -14,7 +14,9 @@ declare -A packages_of=(
   [demo]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux"
   [test]="rdmacm-utils ibverbs-utils iproute2 procps python3 util-linux tshark curl
           perftest qperf fio ucx-utils libfabric-bin python3-pyverbs
-          clang-19 libclang-rt-19-dev ccache"
+          clang-19 libclang-rt-19-dev ccache
+          debhelper dpkg-dev lintian"
+  [deb]="debhelper dpkg-dev"
   # The virtual machine whose Linux kernel UCM is tested against; what runs inside of it is fetched by tests/interop/image.sh.
   [interop]="qemu-system-x86 busybox-static cpio xz-utils rdmacm-utils perftest iproute2 procps python3 util-linux"
   [lint]="git clang-19 clang-format-19 clang-tidy-19"

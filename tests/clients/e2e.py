@@ -21,6 +21,7 @@ import lab
 import life
 import look
 import own
+import packages
 import perftest
 import programs
 import python_verbs
@@ -34,7 +35,7 @@ import verbs_utils
 import wire
 
 CATALOGUE = [programs, rsockets, verbs_utils, perftest, stacks, python_verbs]
-CASES = runner.collect(*CATALOGUE, own, faults, life, look, service, speed, survive, wire)
+CASES = runner.collect(*CATALOGUE, own, faults, life, look, packages, service, speed, survive, wire)
 # What also runs where datagrams get lost: whatever moves data, over one path.
 LOSSY = re.compile(r"programs\.\w+\.veth4\.root|programs\.small\.veth6\.root|rsockets\.(?!bad_network|preload_falls_back)\w+\.veth[46]"
                    r"(\.root)?|rsockets\.preload_fork|verbs_utils\.pingpong|perftest\.(?!bad_network)\w+|stacks\.\w+|python_verbs\.\w+|"

@@ -159,7 +159,8 @@ def mode_off(lab: Lab):
 def installed(lab: Lab):
     """What `make install` puts into a folder runs from there."""
     target = lab.directory / "root"
-    subprocess.run(["cmake", "--install", str(lab.build), "--prefix", "/usr"], check=True, stdout=subprocess.DEVNULL,
+    # With its one component named, the manifest of `make install` stays.
+    subprocess.run(["cmake", "--install", str(lab.build), "--prefix", "/usr", "--component", "Unspecified"], check=True, stdout=subprocess.DEVNULL,
                    env={**os.environ, "DESTDIR": str(target)})
     lab.build = target / "usr"
     path = lab.path("loopback4")
@@ -170,6 +171,9 @@ def installed(lab: Lab):
     maps = pathlib.Path(f"/proc/{daemon}/maps").read_text()
     if "libucm_runtime.so" in maps and str(target) not in maps:
         raise Failure("the daemon uses another library than the installed one")
+    unit = (lab.build / "lib/systemd/system/ucmd.service").read_text()
+    if "\nExecStart=/usr/bin/ucmd --foreground\n" not in unit:
+        raise Failure(f"systemd would start something else:\n{unit}")
 
 
 def idle_exit(lab: Lab):
