@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "cm/limits.h"
+#include "daemon/metrics.h"
 #include "ipc/limits.h"
 
 #define TOML_HEADER_ONLY 1
@@ -86,6 +87,16 @@ Take flight_records(std::uint32_t& value) {
   };
 }
 
+Take metrics(std::string& value) {
+  return [&value](const toml::node& node) -> std::string {
+    const auto given = node.value_exact<std::string>();
+    if (!given) return "must be a text, \"PORT\" or \"ADDRESS:PORT\"";
+    const std::string wrong = check_metrics(*given);
+    if (wrong.empty()) value = *given;
+    return wrong;
+  };
+}
+
 void add_share(Keys& keys, const std::string& table, node::Share& share) {
   for (std::size_t i = 0; i < node::kResourceCount; ++i) {
     keys[table + std::string(node::kResourceNames[i])] = whole_number(share.most[i], kMostOfUser[i]);
@@ -96,6 +107,7 @@ void add_share(Keys& keys, const std::string& table, node::Share& share) {
 Keys keys_of(Settings& settings) {
   Keys keys{{"node.flight_records", flight_records(settings.flight_records)},
             {"node.idle_exit_s", seconds(settings.idle_exit_s)},
+            {"node.metrics", metrics(settings.metrics)},
             {"log.level", one_of(settings.log_level, {"debug", "info", "warning", "error", "off"})},
             {"log.format", one_of(settings.log_format, {"text", "json"})},
             {"log.file", path(settings.log_file)}};
@@ -139,6 +151,12 @@ std::string check_flight_records(std::int64_t value) {
     return "";
   }
   return "must be a power of two up to " + std::to_string(kFlightRecordsMax) + ", or 0";
+}
+
+std::string check_metrics(const std::string& address) {
+  if (address.empty()) return "";
+  const auto parsed = daemon::parse_metrics_address(address);
+  return parsed ? "" : "must be PORT, ADDRESS:PORT or [ADDRESS]:PORT, or empty";
 }
 
 Result<Settings> parse_settings(std::string_view text, const std::string& path) {

@@ -14,6 +14,7 @@ namespace ucm::cli {
 struct Settings {
   std::uint32_t flight_records = 65536;
   double idle_exit_s = 0;  // 0 = never
+  std::string metrics;     // as daemon::parse_metrics_address() wants it; empty = nowhere
   std::string log_level = "info";
   std::string log_format = "text";
   std::string log_file;  // empty = standard error
@@ -32,5 +33,6 @@ std::vector<std::string> setting_names();
 
 // Empty, or what is wrong with it.
 std::string check_flight_records(std::int64_t value);
+std::string check_metrics(const std::string& address);
 
 }  // namespace ucm::cli

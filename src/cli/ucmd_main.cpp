@@ -37,7 +37,6 @@ struct DaemonOptions {
   std::string config;  // empty: kSettingsFile where there is one
   std::string socket_name;
   std::string faults;
-  std::string metrics;
   Settings settings;
   std::string resume;  // by ucm-holder: kResumeEverything, or something else after failures
   bool resumes() const { return !resume.empty(); }
@@ -87,9 +86,10 @@ int parse_arguments(int argc, char** argv, DaemonOptions& options, bool& finishe
         std::from_chars(text.data(), text.data() + text.size(), value);
         return check_flight_records(value);
       });
-  app.add_option("--metrics", options.metrics,
+  app.add_option("--metrics", settings.metrics,
                  "Serve figures for Prometheus at http://ADDRESS:PORT/metrics; a port alone is on 127.0.0.1")
-      ->type_name("[ADDRESS:]PORT");
+      ->type_name("[ADDRESS:]PORT")
+      ->check(check_metrics);
   app.add_option("--resume", options.resume)->group("");  // for ucm-holder alone
   app.set_version_flag("--version", "ucmd " UCM_VERSION);
   try {
@@ -172,10 +172,8 @@ Result<daemon::InstanceOptions> instance_options(const DaemonOptions& options) {
     result.idle_exit_ns =
         static_cast<TimeNs>(options.settings.idle_exit_s * static_cast<double>(kNanosecondsPerSecond));
   }
-  if (!options.metrics.empty()) {
-    const auto address = daemon::parse_metrics_address(options.metrics);
-    if (!address) return fail(address.error().code, "--metrics: " + address.error().message);
-    result.metrics = *address;
+  if (const std::string& metrics = options.settings.metrics; !metrics.empty()) {
+    result.metrics = *daemon::parse_metrics_address(metrics);
   }
   if (!options.faults.empty()) {
     const auto faults = net::FaultSpec::parse(options.faults);
@@ -198,6 +196,9 @@ void reload(daemon::Instance& instance, const std::function<Result<DaemonOptions
   }
   if (options->settings.idle_exit_s != current.idle_exit_s) {
     spdlog::warn("node.idle_exit_s is another one only after a new start");
+  }
+  if (options->settings.metrics != current.metrics) {
+    spdlog::warn("node.metrics is another one only after a new start");
   }
   current.limits = options->settings.limits;
   spdlog::info("settings read again from {}", options->config.empty() ? "the command line" : options->config);

@@ -103,9 +103,11 @@ def reasons(lab: Lab):
 
 
 def metrics(lab: Lab):
-    """Prometheus asks over HTTP."""
+    """Prometheus asks over HTTP, where the settings or the command line say."""
     path = lab.path("loopback4")
-    daemon = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--metrics", "9477")
+    settings = lab.directory / "ucmd.toml"
+    settings.write_text('[node]\nmetrics = "9477"\n')
+    daemon = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--config", str(settings))
     wait_until(lambda: lab.ucm(path.server, "stats").wait() == 0, "a daemon")
     rping(lab, path, "-S", "100", count=10)
     samples = exposition.parse(path.server.run("curl", "-sS", "--fail", "http://127.0.0.1:9477/metrics"))
@@ -115,7 +117,12 @@ def metrics(lab: Lab):
     second = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--socket", "@ucm-other", "--metrics", "x")
     if second.wait() == 0:
         raise Failure("metrics are served nowhere")
-    second.expect("--metrics: x is no PORT, ADDRESS:PORT or")
+    second.expect("--metrics: must be PORT, ADDRESS:PORT or")
+    daemon.end()
+    wait_until(lambda: lab.ucm(path.server, "stats").wait() != 0, "no daemon")
+    daemon = lab.start(path.server, lab.executable("ucmd"), "--foreground", "--config", str(settings), "--metrics", "9478")
+    wait_until(lambda: lab.ucm(path.server, "stats").wait() == 0, "another daemon")
+    exposition.parse(path.server.run("curl", "-sS", "--fail", "http://127.0.0.1:9478/metrics"))
     daemon.end()
 
 

@@ -43,6 +43,10 @@ TEST(Settings, AFaultIsToldWithLineAndColumn) {
   EXPECT_EQ(wrong("limits.user = 5\n"), "a.toml:1:15: limits.user is a table: [limits.user]");
   EXPECT_EQ(wrong("[limits.program]\nprograms = 5\n"), "a.toml:2:1: there is no setting limits.program.programs");
   EXPECT_EQ(wrong("[log]\nfile = \"ucmd.log\"\n"), "a.toml:2:8: log.file must be a path that begins with /, or empty");
+  EXPECT_EQ(wrong("[node]\nmetrics = \"localhost:9477\"\n"),
+            "a.toml:2:11: node.metrics must be PORT, ADDRESS:PORT or [ADDRESS]:PORT, or empty");
+  EXPECT_EQ(wrong("[node]\nmetrics = 9477\n"),
+            "a.toml:2:11: node.metrics must be a text, \"PORT\" or \"ADDRESS:PORT\"");
   EXPECT_EQ(wrong("[log\n").substr(0, 9), "a.toml:1:") << "no TOML at all";
 }
 
@@ -62,6 +66,7 @@ TEST(Settings, TheExampleHasEverySettingWithItsDefault) {
   const Settings defaults;
   EXPECT_EQ(settings->flight_records, defaults.flight_records);
   EXPECT_EQ(settings->idle_exit_s, defaults.idle_exit_s);
+  EXPECT_EQ(settings->metrics, defaults.metrics);
   EXPECT_EQ(settings->log_level, defaults.log_level);
   EXPECT_EQ(settings->log_format, defaults.log_format);
   EXPECT_EQ(settings->log_file, defaults.log_file);
