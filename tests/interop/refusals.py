@@ -1,13 +1,13 @@
 """Connections that are refused, and peers that go away, between UCM and Linux."""
 
-import os
 import re
 import signal
 
 from guest import PATHS, InteropLab
 from lab import Failure, Path, Program, wait_until
-from life import daemon_of
-from programs import RPING_PORT, RUN_S, rping
+from life import endless_rping
+from programs import RUN_S, rping
+from survive import goes_on
 
 PORT = 7001
 
@@ -72,14 +72,6 @@ def full_backlog(lab: InteropLab, path: Path):
     tells(server, f"serve l {count}: {count} accepted, {count} established")
 
 
-def endless_rping(lab: InteropLab, path: Path) -> tuple[Program, Program]:
-    server = lab.ucm_run(path.server, "rping", "-s", "-d", "-a", path.bind_address)
-    lab.wait_listening(path.server, RPING_PORT)
-    client = lab.ucm_run(path.client, "rping", "-c", "-v", "-C", "100000000", "-a", path.address)
-    client.expect("rdma-ping-1:")
-    return server, client
-
-
 def connections(lab: InteropLab) -> tuple[int, int]:
     """How many rdma_cm IDs Linux has, and how many connections UCM counts."""
     status = lab.status(lab.host)
@@ -108,10 +100,18 @@ def server_killed(lab: InteropLab, path: Path):
 
 
 def ucmd_killed(lab: InteropLab, path: Path):
+    """Neither side notices: the next ucmd goes on, also when the connection ends."""
+    server, client = endless_rping(lab, path)
+    lab.host.kill_daemon()
+    goes_on(client)
+    kill_and_expect_the_end(lab, victim=client, survivor=server)
+
+
+def node_killed(lab: InteropLab, path: Path):
     """UCM's program hears of it; Linux' cannot know, but can be ended. Afterwards all works as before."""
     server, client = endless_rping(lab, path)
     ours, theirs = (client, server) if path.client is lab.host else (server, client)
-    os.kill(daemon_of(lab.host), signal.SIGKILL)
+    lab.host.kill_node()
     ours.wait()
     theirs.end()
     wait_until(lambda: not lab.guest.identifiers(), "Linux' connection gone")
@@ -127,4 +127,4 @@ def on_path(function, kind: str):
 
 
 CASES = {f"{function.__name__}.{kind}": on_path(function, kind) for kind in PATHS for function in (
-    no_listener, rejected, request_destroyed, wrong_address, full_backlog, client_killed, server_killed, ucmd_killed)}
+    no_listener, rejected, request_destroyed, wrong_address, full_backlog, client_killed, server_killed, ucmd_killed, node_killed)}
