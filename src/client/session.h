@@ -27,8 +27,8 @@ class CmLink {
  public:
   virtual ~CmLink() = default;
 
-  // An eventfd (close-on-exec, blocking) with a token in it or none. A token says: look for events. It belongs to the
-  // link.
+  // A descriptor (close-on-exec, blocking) with a token in it or none: eight bytes for read() and write(), as with an
+  // eventfd. A token says: look for events. It belongs to the link.
   virtual int event_fd() const = 0;
   // What a program waits on: readable while there is a token, or when take_token() can get one. It may make this
   // non-blocking.

@@ -36,11 +36,11 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<Answer> ask(ipc::ControlRequest request);
   Result<Answer> ask(ipc::ControlCall call) { return ask(ipc::make_request(call, 0)); }
 
-  // An eventfd that gets one token when the node is lost. ENOTCONN when it is already.
+  // A descriptor for tokens that gets one when the node is lost. ENOTCONN when it is already.
   Result<void> add_listener(int event_fd);
   void remove_listener(int event_fd);
 
-  // The watching thread also calls `news` for every token that the eventfd gets. Once.
+  // The watching thread also calls `news` for every token that the descriptor gets. Once.
   Result<void> watch_also(ipc::FileDescriptor event_fd, std::function<void()> news);
 
   // Gives the node up: it has broken the rules.

@@ -1,6 +1,5 @@
 #include "daemon/cm_link.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 namespace ucm::daemon {
 
 using ipc::CmLinkLayout;
+using ipc::TokenWriter;
 
 namespace {
 
@@ -28,12 +28,16 @@ Result<CmLink> CmLink::create(const Identity& identity) {
   link.memfd_ = std::move(*memfd);
   if (auto mapped = link.map_memory(); !mapped) return tl::unexpected(mapped.error());
   link.doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  link.reply_fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  link.event_fd_.reset(eventfd(0, EFD_CLOEXEC));
-  if (!link.doorbell_ || !link.reply_fd_ || !link.event_fd_) {
+  if (!link.doorbell_) {
     const int code = errno;
     return fail(code, "eventfd: " + std::generic_category().message(code));
   }
+  auto reply_tokens = TokenWriter::create(identity.reader, TokenWriter::Reading::kReturns);
+  if (!reply_tokens) return tl::unexpected(reply_tokens.error());
+  auto event_tokens = TokenWriter::create(identity.reader, TokenWriter::Reading::kBlocks);
+  if (!event_tokens) return tl::unexpected(event_tokens.error());
+  link.reply_tokens_ = std::move(*reply_tokens);
+  link.event_tokens_ = std::move(*event_tokens);
   link.commands_ = ipc::RingConsumer(link.memory_.at(CmLinkLayout::kCommands), ipc::kCommandRingSize);
   link.replies_ = ipc::RingProducer(link.memory_.at(CmLinkLayout::kReplies), ipc::kReplyRingSize);
   link.events_ = ipc::RingProducer(link.memory_.at(CmLinkLayout::kEvents), ipc::kEventRingSize);
@@ -56,8 +60,8 @@ Result<CmLink> CmLink::resume(const Identity& identity, std::array<ipc::FileDesc
   }
   link.memfd_ = std::move(descriptors[0]);
   link.doorbell_ = std::move(descriptors[1]);
-  link.reply_fd_ = std::move(descriptors[2]);
-  link.event_fd_ = std::move(descriptors[3]);
+  link.reply_tokens_ = TokenWriter(identity.reader, std::move(descriptors[2]));
+  link.event_tokens_ = TokenWriter(identity.reader, std::move(descriptors[3]));
   if (auto mapped = link.map_memory(); !mapped) return tl::unexpected(mapped.error());
   link.calls_ = record.calls;
   link.replied_ = record.replies;
@@ -74,14 +78,14 @@ Result<CmLink> CmLink::resume(const Identity& identity, std::array<ipc::FileDesc
     link.replies_ = ipc::RingProducer(replies, ipc::kReplyRingSize, replied);
   }
   link.commands_ = ipc::RingConsumer(commands, ipc::kCommandRingSize, record.calls * kCommandFootprint);
-  eventfd_write(link.reply_fd_.get(), 1);
+  link.reply_tokens_.put();
 
   const std::uint64_t tail = ipc::RingProducer::published_tail(pushed_events);
   link.broken_ = tail % kEventFootprint != 0;
   link.events_pushed_ = tail / kEventFootprint;
   link.events_ = ipc::RingProducer(pushed_events, ipc::kEventRingSize, tail);
   // The last ucmd may have died between an event and its token. One too many does no harm.
-  if (ipc::RingConsumer::published_head(pushed_events) != tail) link.write_token();
+  if (ipc::RingConsumer::published_head(pushed_events) != tail) link.event_tokens_.put();
   for (const auto& [event_cell, event] : events) {
     link.waiting_.push_back({event.event, event_cell});
     if (event.number < link.events_pushed_) identity.journal->drop(link.waiting_.back().cell);
@@ -105,7 +109,7 @@ void CmLink::forget() {
 }
 
 std::array<int, 4> CmLink::descriptors() const {
-  return {memfd_.get(), doorbell_.get(), reply_fd_.get(), event_fd_.get()};
+  return {memfd_.get(), doorbell_.get(), reply_tokens_.get(), event_tokens_.get()};
 }
 
 std::optional<ipc::CmCommand> CmLink::poll_command() {
@@ -139,7 +143,7 @@ void CmLink::remember(const ipc::CmCommand& command, const ipc::CmReply& reply) 
 void CmLink::take_commands() {
   has_posted_ = false;
   commands_.publish();
-  if (commands_.take_producer_waiting()) eventfd_write(reply_fd_.get(), 1);
+  if (commands_.take_producer_waiting()) reply_tokens_.put();
 }
 
 void CmLink::reply() {
@@ -148,7 +152,7 @@ void CmLink::reply() {
     case ipc::RingProducer::Push::kBroken:
       break;
     case ipc::RingProducer::Push::kPushedWake:
-      eventfd_write(reply_fd_.get(), 1);
+      reply_tokens_.put();
       break;
     case ipc::RingProducer::Push::kFull:
       broken_ = true;  // commands without reading the replies
@@ -197,24 +201,8 @@ bool CmLink::push_event(const ipc::CmEvent& event) {
   const auto pushed = events_.try_push(ipc::bytes_of(event));
   if (pushed == ipc::RingProducer::Push::kFull || pushed == ipc::RingProducer::Push::kBroken) return false;
   ++events_pushed_;
-  if (pushed == ipc::RingProducer::Push::kPushedWake) write_token();
+  if (pushed == ipc::RingProducer::Push::kPushedWake) event_tokens_.put();
   return true;
-}
-
-void CmLink::write_token() {
-  if (identity_.token_write == TokenWrite::kCautious) {
-    pollfd event{.fd = event_fd_.get(), .events = POLLOUT, .revents = 0};
-    if (poll(&event, 1, 0) != 1 || (event.revents & POLLOUT) == 0) {
-      broken_ = true;
-      return;
-    }
-  }
-  eventfd_write(event_fd_.get(), 1);
-}
-
-void CmLink::drain_doorbell() {
-  eventfd_t count = 0;
-  eventfd_read(doorbell_.get(), &count);
 }
 
 }  // namespace ucm::daemon

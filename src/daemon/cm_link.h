@@ -13,21 +13,18 @@
 #include "ipc/file_descriptor.h"
 #include "ipc/memfd.h"
 #include "ipc/ring.h"
+#include "ipc/token_writer.h"
 #include "node/journal.h"
 
 namespace ucm::daemon {
 
 class CmLink {
  public:
-  // How a token is written. The descriptor blocks, as an event channel's must; a program of another user
-  // could fill its counter and make a careless write wait for ever.
-  enum class TokenWrite { kTrusting, kCautious };
-
   // `journal`: where its state is kept; nullptr: nowhere. It outlives the link.
   struct Identity {
     std::uint32_t link = 0;
     std::uint32_t session = 0;
-    TokenWrite token_write = TokenWrite::kCautious;
+    ipc::TokenWriter::Reader reader = ipc::TokenWriter::Reader::kUntrusted;
     node::Journal* journal = nullptr;
   };
   static Result<CmLink> create(const Identity& identity);
@@ -37,10 +34,11 @@ class CmLink {
                                node::Journal::Cell cell, const node::LinkRecord& record,
                                std::span<const std::pair<node::Journal::Cell, node::EventRecord>> events);
 
-  // For the program: memory, doorbell, reply eventfd, event eventfd.
+  // For the program: memory, doorbell, and for the tokens of replies and of events.
   std::array<int, 4> descriptors() const;
   // The memory's descriptor is not needed any more once it has been passed on.
   void close_memory_descriptor() { memfd_.reset(); }
+  // The program writes to it. Not to be read: who does could be made to wait.
   int doorbell() const { return doorbell_.get(); }
 
   // The next command of the program. nullopt: none, or broken(). It is taken in two steps: remember()
@@ -62,7 +60,6 @@ class CmLink {
   // Nothing is kept of the link any more.
   void forget();
 
-  void drain_doorbell();
   bool sleep_prepare() { return commands_.sleep_prepare(); }
 
   // The program has broken the rules: close the link.
@@ -78,9 +75,9 @@ class CmLink {
   Result<void> map_memory();
   void keep_event(std::size_t position);
   bool push_event(const ipc::CmEvent& event);
-  void write_token();
 
-  ipc::FileDescriptor memfd_, doorbell_, reply_fd_, event_fd_;
+  ipc::FileDescriptor memfd_, doorbell_;
+  ipc::TokenWriter reply_tokens_, event_tokens_;
   ipc::SharedMemory memory_;
   ipc::RingConsumer commands_;
   ipc::RingProducer replies_;

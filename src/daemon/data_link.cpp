@@ -1,15 +1,12 @@
 #include "daemon/data_link.h"
 
-#include <sys/eventfd.h>
-
 #include <cerrno>
-#include <system_error>
 
 #include "ipc/control_messages.h"
 
 namespace ucm::daemon {
 
-Result<DataLink> DataLink::create() {
+Result<DataLink> DataLink::create(ipc::TokenWriter::Reader reader) {
   DataLink link;
   auto memfd = ipc::create_memfd("ucm-data-link", ipc::kDataLinkSize);
   if (!memfd) return tl::unexpected(memfd.error());
@@ -17,26 +14,24 @@ Result<DataLink> DataLink::create() {
   if (!memory) return tl::unexpected(memory.error());
   link.memfd_ = std::move(*memfd);
   link.memory_ = std::move(*memory);
-  link.wake_fd_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!link.wake_fd_) {
-    const int code = errno;
-    return fail(code, "eventfd: " + std::generic_category().message(code));
-  }
+  auto tokens = ipc::TokenWriter::create(reader, ipc::TokenWriter::Reading::kReturns);
+  if (!tokens) return tl::unexpected(tokens.error());
+  link.tokens_ = std::move(*tokens);
   link.packets_ = ipc::RingProducer(link.memory_.data(), ipc::kDataRingSize);
   return link;
 }
 
-Result<DataLink> DataLink::resume(ipc::FileDescriptor memory, ipc::FileDescriptor wake) {
+Result<DataLink> DataLink::resume(ipc::FileDescriptor memory, ipc::TokenWriter tokens) {
   DataLink link;
-  if (!memory || !wake) return fail(EPROTO, "a descriptor of a data link is lost");
+  if (!memory || !tokens) return fail(EPROTO, "a descriptor of a data link is lost");
   auto mapped = ipc::SharedMemory::map(memory.get(), ipc::kDataLinkSize);
   if (!mapped) return tl::unexpected(mapped.error());
   link.memory_ = std::move(*mapped);
-  link.wake_fd_ = std::move(wake);
+  link.tokens_ = std::move(tokens);
   void* const ring = link.memory_.data();
   link.packets_ = ipc::RingProducer(ring, ipc::kDataRingSize, ipc::RingProducer::published_tail(ring));
   // The program may sleep before a packet that nobody has told it of.
-  eventfd_write(link.wake_fd_.get(), 1);
+  link.tokens_.put();
   return link;
 }
 
@@ -54,7 +49,7 @@ DataLink::Delivery DataLink::deliver(const wire::DatagramInfo& info, Bytes paylo
     case ipc::RingProducer::Push::kPushed:
       return Delivery::kDelivered;
     case ipc::RingProducer::Push::kPushedWake:
-      eventfd_write(wake_fd_.get(), 1);
+      tokens_.put();
       return Delivery::kDelivered;
     case ipc::RingProducer::Push::kFull:
       return Delivery::kFull;

@@ -7,18 +7,19 @@
 #include "ipc/file_descriptor.h"
 #include "ipc/memfd.h"
 #include "ipc/ring.h"
+#include "ipc/token_writer.h"
 #include "wire/datagram.h"
 
 namespace ucm::daemon {
 
 class DataLink {
  public:
-  static Result<DataLink> create();
+  static Result<DataLink> create(ipc::TokenWriter::Reader reader);
   // Goes on with one of a ucmd that has died: its descriptors, in the order of descriptors().
-  static Result<DataLink> resume(ipc::FileDescriptor memory, ipc::FileDescriptor wake);
+  static Result<DataLink> resume(ipc::FileDescriptor memory, ipc::TokenWriter tokens);
 
-  // For the program: memory, wake eventfd.
-  std::array<int, 2> descriptors() const { return {memfd_.get(), wake_fd_.get()}; }
+  // For the program: memory, and for tokens.
+  std::array<int, 2> descriptors() const { return {memfd_.get(), tokens_.get()}; }
   void close_memory_descriptor() { memfd_.reset(); }
 
   enum class Delivery { kDelivered, kFull, kTooLong, kBroken };
@@ -28,7 +29,8 @@ class DataLink {
  private:
   DataLink() = default;
 
-  ipc::FileDescriptor memfd_, wake_fd_;
+  ipc::FileDescriptor memfd_;
+  ipc::TokenWriter tokens_;
   ipc::SharedMemory memory_;
   ipc::RingProducer packets_;
 };

@@ -27,8 +27,8 @@ class Keeper {
     kPort,            // UDP: IPv4, IPv6, and the two that are sent from
     kSession,         // control socket, table of peer QP numbers
     kDevicesChanged,  // of a session
-    kDataLink,        // of a session: memory, wake eventfd
-    kCmLink,          // memory, doorbell, reply eventfd, event eventfd
+    kDataLink,        // of a session: memory, tokens
+    kCmLink,          // memory, doorbell, tokens of replies and of events
   };
   using Descriptors = std::array<ipc::FileDescriptor, ipc::kDescriptorsMax>;
 

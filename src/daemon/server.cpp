@@ -1,8 +1,6 @@
 #include "daemon/server.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -290,9 +288,7 @@ void Server::remove_link(std::uint32_t link_id) {
 
 void Server::tell_devices_changed() {
   for (const auto& [id, session] : sessions_) {
-    // The program shares the descriptor, and may have filled it: then it has a token already.
-    pollfd token{.fd = session->devices_changed.get(), .events = POLLOUT, .revents = 0};
-    if (session->devices_changed && poll(&token, 1, 0) == 1) eventfd_write(token.fd, 1);
+    if (session->devices_changed) session->devices_changed.put();
   }
 }
 
@@ -306,8 +302,7 @@ void Server::deliver_event(node::LinkId link_id, const ipc::CmEvent& event) {
   ++counters_.events;
   ++entry.session->events_waiting;
   entry.link.queue(event);
-  if (!entry.has_events) links_with_events_.push_back(link_id);
-  entry.has_events = true;
+  if (entry.new_events++ == 0) links_with_events_.push_back(link_id);
 }
 
 void Server::push_events() {
@@ -316,9 +311,8 @@ void Server::push_events() {
     if (it == links_.end()) continue;
     LinkEntry& entry = *it->second;
     Session& session = *entry.session;
-    entry.has_events = false;
     session.events_waiting -= entry.link.flush();
-    counters_.events_waited += entry.link.waiting();
+    counters_.events_waited += std::min(entry.link.waiting(), std::exchange(entry.new_events, 0));
     if (entry.link.broken() || session.events_waiting > ipc::kEventsWaitingMax) {
       if (!session.doomed) ++counters_.sessions_violated;
       doom(session, entry.link.broken() ? "broken event ring" : "too many events that nobody reads");

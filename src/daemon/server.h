@@ -55,7 +55,7 @@ struct ServerCounters {
   std::uint64_t observers_dropped = 0;  // did not read what they had asked for
   std::uint64_t commands = 0;
   std::uint64_t events = 0;
-  std::uint64_t events_waited = 0;  // event ring full
+  std::uint64_t events_waited = 0;  // the event ring had no room for them at first
   std::uint64_t events_without_link = 0;
   std::uint64_t packets = 0;
   std::uint64_t packets_no_owner = 0;  // QP number that is nobody's, or group that nobody has joined
@@ -173,6 +173,7 @@ class Server {
   TimeNs on_turn(TimeNs now);
   TimeNs idle_deadline() const;
 
+  static ipc::TokenWriter::Reader reader_of(const Session& session);
   CmLink::Identity identity_of(const Session& session, std::uint32_t link) const;
   Result<void> watch_link(LinkEntry& link);
 

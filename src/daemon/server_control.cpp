@@ -1,6 +1,5 @@
 // The server's side of the control socket: one function per call.
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -178,21 +177,20 @@ void Server::list_devices(Session& session, const ControlRequest& request) {
   send_sealed_copy(session, request, "ucm-devices", ipc::emit_devices(node_->devices()));
 }
 
+// Programs of ucmd's own user could end it anyway.
+ipc::TokenWriter::Reader Server::reader_of(const Session& session) {
+  return session.peer.uid == geteuid() ? ipc::TokenWriter::Reader::kTrusted : ipc::TokenWriter::Reader::kUntrusted;
+}
+
 CmLink::Identity Server::identity_of(const Session& session, std::uint32_t link) const {
-  const bool own_user = session.peer.uid == geteuid();
-  return {.link = link,
-          .session = session.id,
-          .token_write = own_user ? CmLink::TokenWrite::kTrusting : CmLink::TokenWrite::kCautious,
-          .journal = options_.journal};
+  return {.link = link, .session = session.id, .reader = reader_of(session), .journal = options_.journal};
 }
 
 Result<void> Server::watch_link(LinkEntry& link) {
-  return loop_.add(link.link.doorbell(), [this, id = link.id](std::uint32_t) {
-    const auto it = links_.find(id);
-    if (it == links_.end()) return;
-    it->second->link.drain_doorbell();
-    activate(*it->second);
-  });
+  const auto ring = [this, id = link.id](std::uint32_t) {
+    if (const auto it = links_.find(id); it != links_.end()) activate(*it->second);
+  };
+  return loop_.add(link.link.doorbell(), ring, net::EventLoop::Trigger::kEdge);
 }
 
 void Server::open_cm_link(Session& session, const ControlRequest& request) {
@@ -225,7 +223,7 @@ void Server::open_cm_link(Session& session, const ControlRequest& request) {
 
 void Server::open_data_link(Session& session, const ControlRequest& request) {
   // A second time from one that had no descriptor left to take the first.
-  auto link = DataLink::create();
+  auto link = DataLink::create(reader_of(session));
   if (!link) return send_failure(session, request, link.error().code, link.error().message);
   session.data = std::move(*link);
   ControlReply reply = ipc::make_reply(request);
@@ -317,8 +315,9 @@ void Server::watch_devices(Session& session, const ControlRequest& request) {
   if (session.devices_changed && !session.asked_before) {
     return send_failure(session, request, EBUSY, "the devices are watched already");
   }
-  session.devices_changed.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!session.devices_changed) return send_failure(session, request, errno, "no descriptor left in ucmd");
+  auto tokens = ipc::TokenWriter::create(reader_of(session), ipc::TokenWriter::Reading::kReturns);
+  if (!tokens) return send_failure(session, request, tokens.error().code, tokens.error().message);
+  session.devices_changed = std::move(*tokens);
   hold(Keeper::What::kDevicesChanged, session.id, {session.devices_changed.get()});
   ControlReply reply = ipc::make_reply(request);
   send_reply(session, reply, {session.devices_changed.get()});

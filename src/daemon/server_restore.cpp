@@ -85,9 +85,11 @@ void Server::restore_session(Journal::Cell cell, const node::SessionRecord& reco
   session->cell = cell;
   session->last_request = record.last_request;
   session->asked_before = record.last_request;
-  session->devices_changed = std::move(options_.keeper->take(Keeper::What::kDevicesChanged, id)[0]);
+  auto watching = options_.keeper->take(Keeper::What::kDevicesChanged, id);
+  session->devices_changed = ipc::TokenWriter(reader_of(*session), std::move(watching[0]));
   auto data = options_.keeper->take(Keeper::What::kDataLink, id);
-  if (auto link = DataLink::resume(std::move(data[0]), std::move(data[1]))) session->data = std::move(*link);
+  if (auto link = DataLink::resume(std::move(data[0]), {reader_of(*session), std::move(data[1])}))
+    session->data = std::move(*link);
   const auto added = loop_.add(session->socket.get(), [this, id](std::uint32_t events) { on_control(id, events); });
   if (!added) {
     log(LogLevel::kWarning, "process " + std::to_string(record.pid) + " is lost: " + added.error().message);
@@ -161,7 +163,7 @@ bool Server::restore_link(Journal::Cell cell, const node::LinkRecord& record, st
   if (!link) return false;
   link->close_memory_descriptor();
   auto entry = std::make_unique<LinkEntry>(
-      LinkEntry{.id = record.link, .session = session->second.get(), .link = std::move(*link), .has_events = true});
+      LinkEntry{.id = record.link, .session = session->second.get(), .link = std::move(*link)});
   if (!watch_link(*entry)) return false;
   quotas_.hold(session->first, session->second->peer.uid, node::Resource::kChannels);
   next_link_ = std::max(next_link_, record.link + 1);

@@ -12,6 +12,7 @@
 #include "daemon/observation.h"
 #include "daemon/server.h"
 #include "ipc/control_socket.h"
+#include "ipc/token_writer.h"
 
 namespace ucm::daemon {
 
@@ -31,7 +32,7 @@ struct Server::Session {
   // One entry per QP number, in the order handed out: the peer that the program wants packets from.
   ipc::FileDescriptor peer_table_memfd;
   ipc::SharedMemory peer_table;
-  ipc::FileDescriptor devices_changed;  // an eventfd, once the program has asked for it
+  ipc::TokenWriter devices_changed;  // once the program has asked for it
   std::size_t send_ports = 0;
   std::size_t events_waiting = 0;
   // Refusals are told now and then only.
@@ -55,7 +56,7 @@ struct Server::LinkEntry {
   Session* session = nullptr;
   CmLink link;
   bool active = false;
-  bool has_events = false;  // in links_with_events_
+  std::size_t new_events = 0;  // since the last push; not 0: in links_with_events_
 };
 
 }  // namespace ucm::daemon

@@ -23,8 +23,8 @@ inline constexpr std::uint32_t kControlMagic = 0x314d4355;  // "UCM1" in memory
 enum class ControlCall : std::uint16_t {
   kHello = 1,     // first on every connection; program role: reply with the peer table
   kListDevices,   // reply with a sealed copy of device records (device_list.h)
-  kOpenCmLink,    // reply with link; memory, doorbell, reply eventfd, event eventfd
-  kOpenDataLink,  // once per session; reply with memory and wake eventfd
+  kOpenCmLink,    // reply with link; memory, doorbell eventfd, and for tokens of replies and of events
+  kOpenDataLink,  // once per session; reply with memory, and for tokens of packets
   kCloseLink,     // link
   kAllocateQpns,  // reply with first_qpn, qpn_count, table_index
   kSendSockets,   // reply with source_port and the sockets of the families there are
@@ -33,7 +33,7 @@ enum class ControlCall : std::uint16_t {
   kJoinGroup,     // group, ifindex; as often as wanted, each with its kLeaveGroup. Packets come on the data link
   kLeaveGroup,
   kObserve,       // subject, argument: observe.h
-  kWatchDevices,  // once per session; reply with an eventfd that gets a token whenever kListDevices has something new
+  kWatchDevices,  // once per session; reply with what gets a token whenever kListDevices has something new
 };
 inline constexpr std::uint16_t kControlCallFirst = 1;
 inline constexpr std::uint16_t kControlCallLast = 13;

@@ -119,11 +119,12 @@ EventLoop::~EventLoop() = default;
 
 TimeNs EventLoop::now() const { return impl_->now; }
 
-Result<void> EventLoop::add(int fd, std::function<void(std::uint32_t)> ready) {
+Result<void> EventLoop::add(int fd, std::function<void(std::uint32_t)> ready, Trigger trigger) {
   UCM_CHECK(!impl_->sources.contains(fd));
   const std::uint32_t generation = impl_->next_generation++;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
+  if (trigger == Trigger::kEdge) event.events |= EPOLLET;
   event.data.u64 = std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(fd);
   if (epoll_ctl(impl_->epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return fail(errno, "cannot watch descriptor " + std::to_string(fd) + ": " + std::strerror(errno));

@@ -18,8 +18,11 @@ class EventLoop {
   // CLOCK_MONOTONIC, read once per turn.
   TimeNs now() const;
 
+  // kLevel: as long as it is readable. kEdge: once whenever somebody has written to it; nobody needs to read.
+  enum class Trigger { kLevel, kEdge };
+
   // `ready` runs when fd is readable or hung up, with the epoll event bits. One entry per fd.
-  Result<void> add(int fd, std::function<void(std::uint32_t epoll_events)> ready);
+  Result<void> add(int fd, std::function<void(std::uint32_t epoll_events)> ready, Trigger trigger = Trigger::kLevel);
   // Safe inside callbacks, also for the fd being served.
   void remove(int fd);
 

@@ -1,5 +1,6 @@
 #include "rdma/event_channel.h"
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -17,6 +18,15 @@ namespace {
 ipc::SocketAddress without_port(ipc::SocketAddress address) {
   address.port = 0;
   return address;
+}
+
+// Without waiting, whatever the mode of the descriptor: a socket of ucmd's, or an eventfd.
+bool take_token_now(int fd) {
+  std::uint64_t token = 0;
+  if (recv(fd, &token, sizeof(token), MSG_DONTWAIT) > 0) return true;
+  if (errno != ENOTSOCK) return false;
+  const iovec buffer{&token, sizeof(token)};
+  return preadv2(fd, &buffer, 1, -1, RWF_NOWAIT) > 0;
 }
 
 }  // namespace
@@ -212,11 +222,9 @@ void EventChannel::announce() {
 
 void EventChannel::retract() {
   if (!pending_.empty() || inherited_by_fork()) return;
-  // Without waiting, whatever the mode of fd. A token that is not there yet, or a kernel that cannot do this, leaves a
-  // token without an event: next_event() looks again then.
-  std::uint64_t token = 0;
-  const iovec buffer{&token, sizeof(token)};
-  if (preadv2(link_->event_fd(), &buffer, 1, -1, RWF_NOWAIT) > 0) settle();
+  // A token that is not there yet, or a kernel that cannot do this, leaves a token without an event: next_event() looks
+  // again then.
+  if (take_token_now(link_->event_fd())) settle();
 }
 
 EventChannel::Taken EventChannel::take(Token token, std::unique_ptr<Event>& event, ipc::CmEvent& cause) {

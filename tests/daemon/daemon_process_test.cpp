@@ -1,6 +1,9 @@
 // A real ucmd in a network namespace of its own, and programs that come, fork and die.
+#include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -222,6 +225,102 @@ TEST_F(DaemonProcess, ANodeKilledWithItsHolderFailsCallsAndWakesWaiters) {
            call(*link, ipc::CmCall::kCreateId, id) == ENOTCONN;
   }));
   daemon = 0;
+}
+
+// A user that no account has.
+constexpr uid_t kOtherUser = 64123;
+// Of start_program(): it could not become another user.
+constexpr int kNoOtherUser = 77;
+
+// Leaves no room for a token, and makes whoever writes, or reads what is empty, wait.
+void make_useless(int fd) {
+  fcntl(fd, F_SETFL, O_NONBLOCK);
+  for (std::uint64_t more = UINT64_MAX - 1; more != 0;) {
+    if (write(fd, &more, sizeof more) != sizeof more) more /= 2;
+  }
+  fcntl(fd, F_SETFL, 0);
+}
+
+// A program that asks for tokens of everything, and whose descriptors take none.
+bool hold_up_the_node(int report) {
+  const auto node = client::connect_node(ipc::Role::kProgram);
+  if (!node) return false;
+  std::uint32_t sequence = 0;
+  const auto ask = [&](ipc::ControlCall call) {
+    return client::ask(node->socket.get(), ipc::make_request(call, ++sequence)).value();
+  };
+  const client::Answer watching = ask(ipc::ControlCall::kWatchDevices);
+  make_useless(watching.descriptors[0].get());
+  const client::Answer link = ask(ipc::ControlCall::kOpenCmLink);
+  for (const int place : {2, 3}) make_useless(link.descriptors[place].get());
+  const auto memory = ipc::SharedMemory::map(link.descriptors[0].get(), ipc::CmLinkLayout::kSize).value();
+  ipc::RingProducer commands(memory.at(ipc::CmLinkLayout::kCommands), ipc::kCommandRingSize);
+  ipc::RingConsumer replies(memory.at(ipc::CmLinkLayout::kReplies), ipc::kReplyRingSize);
+  ipc::RingConsumer events(memory.at(ipc::CmLinkLayout::kEvents), ipc::kEventRingSize);
+
+  const int doorbell = link.descriptors[1].get();
+  const auto ring_and_take_back = [&] {
+    std::uint64_t token = 1;
+    fcntl(doorbell, F_SETFL, O_NONBLOCK);
+    if (write(doorbell, &token, sizeof token) < 0 || read(doorbell, &token, sizeof token) < 0) return;
+    fcntl(doorbell, F_SETFL, 0);
+  };
+  const auto pops = [&](ipc::RingConsumer& ring, auto& record) {
+    std::size_t size = 0;
+    return eventually([&] {
+      ring_and_take_back();
+      const MutableBytes room(reinterpret_cast<std::uint8_t*>(&record), sizeof record);
+      return ring.try_pop(room, size) == ipc::RingConsumer::Pop::kPopped;
+    });
+  };
+  ipc::CmCommand command{.sequence = 1, .call = ipc::CmCall::kCreateId, .qp_type = 2, .port_space = 0x0106};
+  ipc::CmReply reply;
+  ipc::CmEvent event;
+  if (!replies.sleep_prepare() || !events.sleep_prepare()) return false;
+  commands.try_push(ipc::bytes_of(command));
+  if (!pops(replies, reply) || !replies.sleep_prepare()) return false;
+  command = {.sequence = 2, .call = ipc::CmCall::kResolveAddr, .id = reply.id, .destination = loopback(0)};
+  command.timeout_ms = 1000;
+  commands.try_push(ipc::bytes_of(command));
+  if (!pops(replies, reply) || !pops(events, event)) return false;
+  return write(report, "", 1) == 1 && pause() != 0;
+}
+
+bool add_loopback_address(std::uint32_t address) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo:1");
+  auto* const own = reinterpret_cast<sockaddr_in*>(&request.ifr_addr);
+  own->sin_family = AF_INET;
+  own->sin_addr.s_addr = htonl(address);
+  const bool added = ioctl(fd, SIOCSIFADDR, &request) == 0;
+  close(fd);
+  return added;
+}
+
+TEST_F(DaemonProcess, AnotherUsersProgramCannotMakeTheNodeWait) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const pid_t hostile = fork();
+  if (hostile == 0) {
+    if (setgroups(0, nullptr) != 0 || setresuid(kOtherUser, kOtherUser, kOtherUser) != 0) _exit(kNoOtherUser);
+    _exit(hold_up_the_node(ends[1]) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::uint8_t done = 0;
+  const bool held_up = read(ends[0], &done, 1) == 1;
+  close(ends[0]);
+  if (!held_up) {
+    const int status = wait_status(hostile);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoOtherUser) GTEST_SKIP() << "a second user needs root";
+    FAIL() << "the other program ended with " << status;
+  }
+  constexpr std::uint32_t kAddress = 0x7f000009;
+  EXPECT_TRUE(add_loopback_address(kAddress));
+  EXPECT_TRUE(eventually([] { return status_text().find("127.0.0.9") != std::string::npos; }));
+  EXPECT_TRUE(succeeds([] { return listen_on_service_port(*Session::get().value()->open_cm_link().value()); }));
+  kill(hostile, SIGKILL);
+  wait_status(hostile);
 }
 
 TEST_F(DaemonProcess, AChildGetsASessionOfItsOwn) {

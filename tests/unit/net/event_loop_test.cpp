@@ -23,6 +23,24 @@ TEST(EventLoop, ServesAReadableDescriptorAndStops) {
   EXPECT_EQ(served, 1);
 }
 
+TEST(EventLoop, AnEdgeIsServedOncePerWriteThoughNobodyReads) {
+  auto loop = EventLoop::create().value();
+  const OwnedFd fd = signalled_fd();
+  int served = 0, turns = 0;
+  ASSERT_TRUE(loop->add(fd.get(), [&](std::uint32_t) { ++served; }, EventLoop::Trigger::kEdge));
+  loop->add_hook([&](TimeNs now) {
+    ++turns;
+    if (turns == 5) {
+      EXPECT_EQ(served, 1);
+      eventfd_write(fd.get(), 1);
+    }
+    if (turns == 10) loop->stop();
+    return now;
+  });
+  loop->run();
+  EXPECT_EQ(served, 2);
+}
+
 TEST(EventLoop, ACallbackMayRemoveItsOwnDescriptor) {
   auto loop = EventLoop::create().value();
   const OwnedFd fd = signalled_fd();
