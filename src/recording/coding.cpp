@@ -151,7 +151,9 @@ bool is_possible(const Start& x) {
          c.target_ack_delay < 32 && is_possible(c.recovery);
 }
 bool is_possible(const Listen& x) { return is_possible(x.params.transport.value_or(wire::TransportService::kRc)); }
-bool is_possible(const Connect& x) { return is_possible(x.params.transport); }
+bool is_possible(const cm::Path& path) { return path.local.is_ipv4() == path.remote.is_ipv4(); }
+bool is_possible(const Connect& x) { return is_possible(x.params.transport) && is_possible(x.params.path); }
+bool is_possible(const SidrConnect& x) { return is_possible(x.params.path); }
 bool is_possible(const SidrAccept& x) { return x.params.qpn <= wire::kMask24; }
 template <class T>
 bool is_possible(const T&) {

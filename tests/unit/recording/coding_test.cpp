@@ -190,6 +190,9 @@ TEST(RecordingFile, HasNoValuesThatAnEngineTakesForGranted) {
   impossible.emplace_back(Connect{.params = {.transport = wire::TransportService{4}}});
   impossible.emplace_back(Listen{.params = {.transport = wire::TransportService{4}}});
   impossible.emplace_back(SidrAccept{.params = {.qpn = 1u << 24}});
+  const cm::Path two_families{.local = wire::IpAddress::ipv4(0x7F000001)};
+  impossible.emplace_back(Connect{.params = {.path = two_families}});
+  impossible.emplace_back(SidrConnect{.params = {.path = two_families}});
   for (const Record& record : impossible) {
     std::vector<std::uint8_t> bytes;
     emit(record, 0, bytes);
