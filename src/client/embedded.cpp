@@ -1,7 +1,6 @@
 #include "client/embedded.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,10 +8,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <system_error>
 
 #include "daemon/instance.h"
 #include "ipc/control_socket.h"
+#include "ipc/helper_thread.h"
 #include "net/fault_port.h"
 
 namespace ucm::client {
@@ -29,12 +28,6 @@ struct EmbeddedNode {
 };
 
 EmbeddedNode* running_node = nullptr;
-
-void* run_node(void* node) {
-  pthread_setname_np(pthread_self(), "ucm-node");
-  static_cast<EmbeddedNode*>(node)->instance->run();
-  return nullptr;
-}
 
 // After the program's own exit handlers, so that these still find a node.
 [[gnu::destructor]] void stop_node() {
@@ -56,16 +49,6 @@ Result<node::Options> options_from_environment() {
   return options;
 }
 
-Result<void> start_thread(EmbeddedNode& node) {
-  sigset_t all_signals, previous;
-  sigfillset(&all_signals);
-  pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
-  const int error = pthread_create(&node.thread, nullptr, run_node, &node);
-  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-  if (error == 0) return {};
-  return fail(error, "cannot start the node's thread: " + std::generic_category().message(error));
-}
-
 }  // namespace
 
 Result<ipc::FileDescriptor> start_embedded_node() {
@@ -83,8 +66,10 @@ Result<ipc::FileDescriptor> start_embedded_node() {
   if (!node->stop_fd) return fail(EMFILE, "no descriptor left for the node");
   auto started = node->instance->adopt(std::move(sockets->second));
   if (started) started = node->instance->stop_when_readable(node->stop_fd.get());
-  if (started) started = start_thread(*node);
   if (!started) return tl::unexpected(started.error());
+  const auto thread = ipc::start_helper_thread("ucm-node", [running = node->instance.get()] { running->run(); });
+  if (!thread) return tl::unexpected(thread.error());
+  node->thread = *thread;
   running_node = node.release();
   return std::move(sockets->first);
 }

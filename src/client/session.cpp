@@ -42,11 +42,15 @@ struct ProcessSession {
 ProcessSession& process_session() {
   static auto* session = [] {
     static auto* created = new ProcessSession;
+    SessionCore::handle_forks();
     pthread_atfork([] { created->mutex.lock(); }, [] { created->mutex.unlock(); }, [] { created->mutex.unlock(); });
     return created;
   }();
   return *session;
 }
+
+// As the library is loaded: a child of a fork in the middle of it would wait for its end for ever.
+[[gnu::constructor]] void make_process_session() { process_session(); }
 
 }  // namespace
 

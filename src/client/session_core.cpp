@@ -1,7 +1,6 @@
 #include "client/session_core.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -10,11 +9,10 @@
 #include <cerrno>
 #include <system_error>
 
+#include "ipc/helper_thread.h"
+
 namespace ucm::client {
 namespace {
-
-// The watching thread only waits and writes a few eventfds.
-constexpr std::size_t kWatchStackSize = 256 * 1024;
 
 // How many forks lie between the first process and this one.
 std::atomic<unsigned> current_fork_generation{0};
@@ -48,13 +46,17 @@ SessionCore::~SessionCore() {
 }
 
 Result<std::shared_ptr<SessionCore>> SessionCore::start(ipc::FileDescriptor socket) {
-  static std::once_flag fork_handlers;
-  std::call_once(fork_handlers, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
+  handle_forks();
   std::shared_ptr<SessionCore> core(new SessionCore(std::move(socket)));
   if (!core->lost_fd_ || !core->watched_) return fail(EMFILE, "no descriptor left for the session with ucmd");
   if (auto watched = core->watch_for(core->socket_.get(), EPOLLRDHUP); !watched) return tl::unexpected(watched.error());
   if (auto started = core->start_watching(); !started) return tl::unexpected(started.error());
   return core;
+}
+
+void SessionCore::handle_forks() {
+  static std::once_flag registered;
+  std::call_once(registered, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
 }
 
 void SessionCore::before_fork() { cores_mutex().lock(); }
@@ -71,29 +73,10 @@ bool SessionCore::inherited() const {
 }
 
 Result<void> SessionCore::start_watching() {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kWatchStackSize);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // The thread is none of the program's: its signals go to its own threads.
-  sigset_t all_signals, previous;
-  sigfillset(&all_signals);
-  pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
-  auto* self = new std::shared_ptr<SessionCore>(shared_from_this());
-  pthread_t thread{};
-  const int error = pthread_create(&thread, &attributes, watch_thread, self);
-  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (error == 0) return {};
-  delete self;
-  return fail(error, "cannot start the thread that watches ucmd: " + std::generic_category().message(error));
-}
-
-void* SessionCore::watch_thread(void* self) {
-  const std::unique_ptr<std::shared_ptr<SessionCore>> core(static_cast<std::shared_ptr<SessionCore>*>(self));
-  pthread_setname_np(pthread_self(), "ucm-watch");
-  (*core)->watch();
-  return nullptr;
+  const auto thread = ipc::start_helper_thread("ucm-watch", [self = shared_from_this()] { self->watch(); });
+  if (!thread) return tl::unexpected(thread.error());
+  pthread_detach(*thread);
+  return {};
 }
 
 void SessionCore::watch() {

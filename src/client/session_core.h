@@ -21,6 +21,9 @@ using ipc::CancellationOff;
 // that the node still notices when the parent ends, and no mutex of it is touched.
 class SessionCore : public std::enable_shared_from_this<SessionCore> {
  public:
+  // Registers, once, what a fork means to cores. Who registers a handler that takes a lock under which cores are made
+  // calls this before: fork() takes the locks of later handlers first.
+  static void handle_forks();
   // Starts the thread that waits for the node's end.
   static Result<std::shared_ptr<SessionCore>> start(ipc::FileDescriptor socket);
   ~SessionCore();
@@ -51,7 +54,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   Result<void> watch_for(int fd, std::uint32_t events);
   Result<void> start_watching();
   void watch();
-  static void* watch_thread(void* self);
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();

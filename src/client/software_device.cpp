@@ -9,12 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
-#include <new>
+#include <memory>
 #include <string>
 #include <utility>
+
+#include "ipc/helper_thread.h"
 
 namespace ucm::client {
 
@@ -55,18 +56,16 @@ constinit std::atomic<SoftwareDevice*> SoftwareDevice::current{nullptr};
 // A forked child starts without a device: its parent's thread and attachment to the node are not its own. The lock is
 // made anew there, for a thread that does not exist in the child may have held it.
 void SoftwareDevice::forget_in_children() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+  pthread_atfork(nullptr, nullptr, [] {
     current.store(nullptr);
-    new (&creation) std::mutex;
+    std::construct_at(&creation);
   });
-  (void)registered;  // ENOMEM: then a child cannot use its parent's devices
 }
 
 Result<SoftwareDevice*> SoftwareDevice::get(const Sinks& sinks) {
   if (SoftwareDevice* const device = current.load(std::memory_order_acquire)) return device;
   const std::lock_guard lock(creation);
   if (SoftwareDevice* const device = current.load(std::memory_order_relaxed)) return device;
-  forget_in_children();
   auto created = create(sinks);
   if (!created) return tl::unexpected(std::move(created.error()));
   SoftwareDevice* const device = created->release();
@@ -105,26 +104,10 @@ SoftwareDevice::SoftwareDevice(const Sinks& sinks, std::shared_ptr<Session> sess
       engine_(key),
       sender_({.ipv4 = sockets.ipv4, .ipv6 = sockets.ipv6, .port = sockets.port}) {}
 
-// The program's signals are for the program's threads: the helper is born with them blocked.
 Result<void> SoftwareDevice::start_helper() {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // A fault of the helper's own has to reach the program's handler.
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread{};
-  const auto body = [](void* device) -> void* {
-    static_cast<SoftwareDevice*>(device)->run_helper();
-    return nullptr;
-  };
-  errno = pthread_create(&thread, nullptr, body, this);
-  const bool started = errno == 0;
-  const Error error = started ? Error{} : system_error("cannot start the thread of the software device");
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!started) return tl::unexpected(error);
-  pthread_setname_np(thread, "ucm-device");
-  pthread_detach(thread);
+  const auto thread = ipc::start_helper_thread("ucm-device", [this] { run_helper(); });
+  if (!thread) return tl::unexpected(thread.error());
+  pthread_detach(*thread);
   return {};
 }
 

@@ -104,7 +104,7 @@ class SoftwareDevice {
   SoftwareDevice(const Sinks& sinks, std::shared_ptr<Session> session, std::unique_ptr<DataLink> link,
                  const SendSockets& sockets, const RandomKey& key, int kick_fd);
   static Result<std::unique_ptr<SoftwareDevice>> create(const Sinks& sinks);
-  static void forget_in_children();
+  [[gnu::constructor]] static void forget_in_children();
   static TimeNs clock_now();
   Result<void> start_helper();
   void run_helper();

@@ -35,7 +35,9 @@ Event::Event(std::shared_ptr<Id> reported_on) : rdma_cm_event{}, reported_on_(st
   reported_on_->count_delivered();
 }
 
-Event::~Event() { reported_on_->count_acknowledged(); }
+Event::~Event() {
+  if (!reported_on_->inherited_by_fork()) reported_on_->count_acknowledged();
+}
 
 std::uint8_t Event::keep_private_data(const ipc::CmConnParam& connection) {
   const std::size_t size = std::min<std::size_t>(connection.private_data_size, private_data_.size());
@@ -94,6 +96,7 @@ Result<std::shared_ptr<EventChannel>> EventChannel::open() {
 }
 
 void EventChannel::close() {
+  if (inherited_by_fork()) return;
   const std::shared_ptr<EventChannel> self = std::move(self_);
   const std::lock_guard lock(mutex_);
   closed_ = true;

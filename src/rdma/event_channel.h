@@ -84,7 +84,8 @@ class EventChannel : public rdma_event_channel, public std::enable_shared_from_t
   // The link when it leads to the kernel, or nullptr.
   kernel::KernelLink* kernel() const { return kernel_; }
 
-  // The channel was opened by the process that forked this one; nothing done here may disturb it.
+  // The channel was opened by the process that forked this one. Nothing done here may disturb it, nor wait for a lock
+  // that a thread of that process may have held: a child leaves it as it is.
   bool inherited_by_fork() const;
 
   void add(std::shared_ptr<Id> id);

@@ -85,13 +85,14 @@ Result<Id*> Id::create(rdma_event_channel* channel, void* context, rdma_port_spa
 }
 
 void Id::destroy() {
+  if (inherited_by_fork()) return;
   const std::shared_ptr<Id> self = shared_from_this();
   const std::shared_ptr<EventChannel> events = current_channel();
   // A node that is gone has forgotten the ID already.
   static_cast<void>(call(command(ipc::CmCall::kDestroyId)));
   events->remove(*this);
   release_held_event();
-  if (!events->inherited_by_fork()) wait_until_acknowledged();
+  wait_until_acknowledged();
   if (synchronous_) events->close();
 }
 

@@ -82,6 +82,8 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   void set_connect_data(std::vector<std::uint8_t> bytes) { connect_data_ = std::move(bytes); }
 
   std::uint32_t handle() const { return handle_; }
+  // As EventChannel::inherited_by_fork().
+  bool inherited_by_fork() const { return generation_ != fork_generation(); }
 
   // For EventChannel and Event.
   void count_delivered();
@@ -154,6 +156,7 @@ class Id : public rdma_cm_id, public std::enable_shared_from_this<Id> {
   Result<ibv_ece> negotiate_ece(const ibv_ece& remote);
 
   const std::uint32_t handle_;
+  const unsigned generation_ = fork_generation();
 
   std::mutex qp_mutex_;
   struct Membership {

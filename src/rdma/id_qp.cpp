@@ -173,6 +173,7 @@ Result<void> Id::create_qp(ibv_qp_init_attr_ex& attributes) {
 }
 
 void Id::destroy_qp() {
+  if (inherited_by_fork()) return;
   const std::lock_guard lock(qp_mutex_);
   detach_from_groups();
   if (qp != nullptr) ibv_destroy_qp(qp);
@@ -221,6 +222,7 @@ Result<void> Id::complete_xrc(ibv_srq_init_attr_ex& attributes) {
 }
 
 void Id::destroy_srq() {
+  if (inherited_by_fork()) return;
   const std::lock_guard lock(qp_mutex_);
   if (srq != nullptr) ibv_destroy_srq(srq);
   srq = nullptr;

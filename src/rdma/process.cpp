@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -24,7 +25,17 @@ constexpr std::uint8_t kDevicePort = 1;
 
 std::atomic<unsigned> generation{0};
 
-void on_fork_in_child() { generation.fetch_add(1, std::memory_order_relaxed); }
+// Whatever a thread of the parent was doing with the devices, and their lock, is forgotten with them.
+void on_fork_in_child() {
+  generation.fetch_add(1, std::memory_order_relaxed);
+  std::construct_at(&Devices::instance());
+}
+
+// As the library is loaded: a child of a fork in the middle of it would wait for its end for ever.
+[[gnu::constructor]] void handle_forks() {
+  Devices::instance();
+  pthread_atfork(nullptr, nullptr, on_fork_in_child);
+}
 
 std::uint8_t depth_limit(int device_limit) { return static_cast<std::uint8_t>(std::clamp(device_limit, 0, 255)); }
 
@@ -65,11 +76,7 @@ wire::IpAddress address_of(const ibv_gid& gid) {
 
 }  // namespace
 
-unsigned fork_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
-  static_cast<void>(registered);
-  return generation.load(std::memory_order_relaxed);
-}
+unsigned fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 Backend backend() {
   static const Backend chosen = [] {
@@ -153,14 +160,6 @@ Device* Devices::find(Key key) const {
   return nullptr;
 }
 
-void Devices::forget_after_fork() {
-  if (generation_ == fork_generation()) return;
-  generation_ = fork_generation();
-  // The parent's devices: closing them here would disturb it.
-  for (Entry& entry : entries_) static_cast<void>(entry.device.release());
-  entries_.clear();
-}
-
 Result<Device*> Devices::set_up(Key key, ibv_device* device) {
   const std::string name = ibv_get_device_name(device);
   errno = 0;
@@ -194,7 +193,6 @@ Result<Device*> Devices::open(Key key, const std::string& what, const std::funct
 Result<Device*> Devices::by_ifindex(std::uint32_t ifindex) {
   if (backend() == Backend::kKernel) return fail(ENODEV, "the kernel's devices are not found by interface");
   const std::lock_guard lock(mutex_);
-  forget_after_fork();
   if (Device* device = find(ifindex)) return device;
   auto session = process_session();
   if (!session) return tl::unexpected(session.error());
@@ -215,13 +213,11 @@ Result<Device*> Devices::by_path(const ipc::CmDevicePath& path) {
   const Key key = by_index ? path.index : guid;
   const std::string what = by_index ? "device of index " + std::to_string(path.index) : "device of the kernel's GUID";
   const std::lock_guard lock(mutex_);
-  forget_after_fork();
   return open(key, what, [&](ibv_device* device) { return key_of(device, by_index) == key; });
 }
 
 Result<std::vector<Device*>> Devices::all() {
   const std::lock_guard lock(mutex_);
-  forget_after_fork();
   auto devices = backend() == Backend::kKernel ? all_of_kernel() : all_of_node();
   if (devices && devices->empty()) return fail(ENODEV, "there is no RDMA device that can be opened");
   return devices;

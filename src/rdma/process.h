@@ -55,6 +55,7 @@ class Device {
   std::uint8_t last_index_ = 0;  // the one asked for last is likely asked for again
 };
 
+// A forked child begins with none: those of its parent are left as they are.
 class Devices {
  public:
   static Devices& instance();
@@ -80,11 +81,9 @@ class Devices {
   Result<Device*> open(Key key, const std::string& what, const std::function<bool(ibv_device*)>& is_it);
   Result<Device*> set_up(Key key, ibv_device* device);
   Device* find(Key key) const;
-  void forget_after_fork();
 
   std::mutex mutex_;
   std::vector<Entry> entries_;
-  unsigned generation_ = 0;
 };
 
 }  // namespace ucm::rdma

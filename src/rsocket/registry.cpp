@@ -54,6 +54,9 @@ class Registry {
   std::vector<std::shared_ptr<Socket>> sockets_;
 };
 
+// As the library is loaded: a child of a fork in the middle of it would wait for its end for ever.
+[[gnu::constructor]] void make_registry() { Registry::instance(); }
+
 bool fits(int protocol, int only) { return protocol == 0 || protocol == only; }
 
 }  // namespace

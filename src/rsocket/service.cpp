@@ -6,24 +6,31 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
-#include <thread>
+#include <memory>
 
-#include "rdma/process.h"
+#include "ipc/helper_thread.h"
 
 namespace ucm::rsocket {
+namespace {
+
+// Never destroyed: its thread may run while the program exits.
+constinit Service* service = nullptr;
+constinit std::mutex creation;  // of the service
+
+// The parent's is left alone in a child. The lock is made anew there: another thread may have held it.
+[[gnu::constructor]] void forget_in_children() {
+  pthread_atfork(nullptr, nullptr, [] {
+    service = nullptr;
+    std::construct_at(&creation);
+  });
+}
+
+}  // namespace
 
 Service& Service::instance() {
-  static std::mutex mutex;
-  static Service* service = nullptr;
-  static unsigned generation = 0;
-  const std::lock_guard lock(mutex);
-  // Never destroyed: its thread may run while the program exits. The parent's is left alone in a child.
-  if (service == nullptr || generation != rdma::fork_generation()) {
-    service = new Service;
-    generation = rdma::fork_generation();
-  }
+  const std::lock_guard lock(creation);
+  if (service == nullptr) service = new Service;
   return *service;
 }
 
@@ -46,20 +53,13 @@ Result<void> Service::start() {
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd < 0) return fail(errno, "no eventfd for the service thread");
   kick_fd_ = fd;
-  // Signals are the program's.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread([this] { run(); }).detach();
-  } catch (const std::system_error& error) {
+  const auto thread = ipc::start_helper_thread("ucm-rsocket", [this] { run(); });
+  if (!thread) {
     kick_fd_ = -1;
     ::close(fd);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return fail(error.code().value(), "no service thread");
+    return tl::unexpected(thread.error());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_detach(*thread);
   return {};
 }
 

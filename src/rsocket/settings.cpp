@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <string>
 
 namespace ucm::rsocket {
@@ -88,7 +89,10 @@ Result<void> store_option(const void* from, socklen_t length, void* value, sockl
 }
 
 const Defaults& defaults() {
-  static const Defaults read = read_defaults();
+  // Not the initialization of a static variable: a fork in the middle of that leaves the child waiting for its end.
+  static std::once_flag once;
+  static Defaults read;
+  std::call_once(once, [] { read = read_defaults(); });
   return read;
 }
 

@@ -261,6 +261,69 @@ void forked(const std::string& local) {
   expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
+// The end of a child that hangs.
+constexpr unsigned kHangs_s = 30;
+
+// What a process needs of its own before it can use an ID: channel, session, device, QP.
+void from_the_beginning(const std::string& local) {
+  const Channel channel = open_channel();
+  const IdPointer id = make_id(channel);
+  resolve(channel, id.get(), Address(local, kFreePort));
+  create_qp(id.get());
+  int count = 0;
+  ibv_free_device_list(ibv_get_device_list(&count));
+  require(count > 0, "ibv_get_device_list");
+  rdma_free_devices(rdma_get_devices(&count));
+  require(count > 0, "rdma_get_devices");
+}
+
+void expect_success(pid_t child, const char* what) {
+  int status = 0;
+  require(waitpid(child, &status, 0) == child, "waitpid");
+  require(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, std::string(what) + " hangs");
+  require(status == 0, std::string(what) + " failed");
+}
+
+template <class Body>
+pid_t in_child(Body&& body) {
+  const pid_t child = fork();
+  require(child >= 0, "fork");
+  if (child != 0) return child;
+  alarm(kHangs_s);
+  body();
+  _exit(0);
+}
+
+// Whatever the parent's other threads are in at that moment: the child can begin anew, and end what it has inherited. A
+// grandchild is forked while the child itself begins, which happens once in a process.
+void forked_while_others_call(const std::string& local) {
+  constexpr int kForks = 40;
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!over) from_the_beginning(local);
+    });
+  }
+  Channel channel = open_channel();
+  auto ids = resolving_ids(channel, local, 1);
+  expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+  create_qp(ids.front().get());
+  for (int i = 0; i < kForks; ++i) {
+    expect_success(in_child([&] {
+                     ids.clear();
+                     channel.reset();
+                     std::thread beginning([&] { from_the_beginning(local); });
+                     const pid_t grandchild = in_child([&] { from_the_beginning(local); });
+                     beginning.join();
+                     expect_success(grandchild, "a child of a program that begins");
+                   }),
+                   "a child of a program whose threads call");
+  }
+  over = true;
+  for (std::thread& other : others) other.join();
+}
+
 int open_descriptors() {
   int count = 0;
   for (int fd = 0; fd < 4096; ++fd) count += fcntl(fd, F_GETFD) >= 0;
@@ -304,7 +367,10 @@ int main(int argc, char** argv) {
   migration(local);
   destroyed_meanwhile(local);
   interrupted();
-  if (argc == 2) forked(local);
+  if (argc == 2) {
+    forked(local);
+    forked_while_others_call(local);
+  }
   no_descriptors_left(local);
   std::puts("all channels as expected");
   return 0;

@@ -21,45 +21,6 @@ constexpr uid_t kOrdinaryUser = 64123;  // which no account has
 // Sanitizers fill stacks.
 constexpr std::size_t kStackBytes = kSanitized ? 1 << 20 : 32 << 10;
 
-// One connection of this program with itself, a message over it, and its end.
-void whole_life(const std::string& local) {
-  const Channel channel = open_channel();
-  const IdPointer listener = make_id(channel);
-  succeed(rdma_bind_addr(listener.get(), Address(local, 0).get()), "rdma_bind_addr");
-  succeed(rdma_listen(listener.get(), 1), "rdma_listen");
-  const IdPointer active = make_id(channel);
-  resolve(channel, active.get(), Address(local, ntohs(rdma_get_src_port(listener.get()))));
-  create_qp(active.get());
-  rdma_conn_param parameters{};
-  succeed(rdma_connect(active.get(), &parameters), "rdma_connect");
-  const Told request = next_event(channel);
-  require(request.type == RDMA_CM_EVENT_CONNECT_REQUEST, "no request");
-  const IdPointer passive(request.id);
-  create_qp(passive.get());
-  std::uint64_t received = 0;
-  ibv_mr* const into = rdma_reg_msgs(passive.get(), &received, sizeof received);
-  require(into != nullptr, "rdma_reg_msgs");
-  succeed(rdma_post_recv(passive.get(), nullptr, &received, sizeof received, into), "rdma_post_recv");
-  succeed(rdma_accept(passive.get(), &parameters), "rdma_accept");
-  expect_event(channel, RDMA_CM_EVENT_ESTABLISHED);
-  expect_event(channel, RDMA_CM_EVENT_ESTABLISHED);
-
-  std::uint64_t sent = 0x1234567890;
-  ibv_mr* const from = rdma_reg_msgs(active.get(), &sent, sizeof sent);
-  require(from != nullptr, "rdma_reg_msgs");
-  succeed(rdma_post_send(active.get(), nullptr, &sent, sizeof sent, from, 0), "rdma_post_send");
-  ibv_wc completion{};
-  require(rdma_get_recv_comp(passive.get(), &completion) == 1 && completion.status == IBV_WC_SUCCESS, "no message");
-  require(received == sent, "another message");
-  require(rdma_get_send_comp(active.get(), &completion) == 1 && completion.status == IBV_WC_SUCCESS, "no completion");
-  rdma_dereg_mr(from);
-  rdma_dereg_mr(into);
-  succeed(rdma_disconnect(active.get()), "rdma_disconnect");
-  expect_event(channel, RDMA_CM_EVENT_DISCONNECTED);
-  succeed(rdma_disconnect(passive.get()), "rdma_disconnect");
-  expect_event(channel, RDMA_CM_EVENT_DISCONNECTED);
-}
-
 // Runs `body` in a child; whatever becomes of it is this process' business.
 void in_child(const char* what, const std::function<void()>& body) {
   const pid_t child = fork();

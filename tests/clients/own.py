@@ -40,6 +40,11 @@ def lives(lab: Lab, kind: str, *options: str):
     lab.ucm_run(path.server, lab.executable("cm_lives"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
 
 
+def stacks(lab: Lab, kind: str, *options: str):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable("cm_stacks"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+
+
 # Field case 7.12
 def loaded(lab: Lab, kind: str):
     path = lab.path(kind)
@@ -64,6 +69,8 @@ CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link
 CASES |= {f"channels.{kind}": case(channels, kind) for kind in ("loopback4", "own")}
 CASES |= {f"lives.{kind}": case(lives, kind, short=False) for kind in ("loopback4", "own")}
 CASES["lives.embedded"] = case(lives, "loopback4", "--embedded", short=False)
+CASES["stacks"] = case(stacks, "loopback4")
+CASES["stacks.embedded"] = case(stacks, "loopback4", "--embedded")
 CASES["loaded"] = case(loaded, "loopback4", short=False)
 CASES |= {f"threads.{kind}": case(threads, kind) for kind in ("loopback4", "loopback6", "own")}
 CASES |= {f"datagrams.{kind}": case(datagrams, kind) for kind in ("loopback4", "loopback6", "own")}

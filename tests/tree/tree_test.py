@@ -39,7 +39,7 @@ ARROWS = {
     "client": {"base", "wire", "roce", "ipc", "net", "host", "daemon"},
     "kernel": {"base", "ipc", "client"},
     "rdma": {"base", "wire", "ipc", "host", "client", "kernel"},
-    "rsocket": {"base", "rdma"},
+    "rsocket": {"base", "ipc", "rdma"},
     "bench": {"base", "wire", "ipc", "net", "client"},
     "abi": {"base", "wire", "roce", "ipc", "host", "client", "rdma", "rsocket"},
 }

@@ -1,6 +1,7 @@
 // Devices and contexts: finding the node's interfaces, opening them, and what can be asked of them.
 #include <endian.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -50,6 +51,33 @@ struct OpenContexts {
 OpenContexts& open_contexts() {
   static auto* const instance = new OpenContexts;
   return *instance;
+}
+
+// A child may use contexts opened before the fork, and so finds both lists and every device unlocked and whole. What a
+// context's lock guards, events of the parent, is forgotten with it.
+void before_fork() {
+  open_contexts().mutex.lock();
+  registry().mutex.lock();
+  for (const auto& device : registry().devices) device->lock();
+}
+void after_fork_in_parent() {
+  for (const auto& device : registry().devices) device->unlock();
+  registry().mutex.unlock();
+  open_contexts().mutex.unlock();
+}
+void after_fork_in_child() {
+  for (Context* const context : open_contexts().contexts) {
+    std::construct_at(&context->mutex);
+    std::construct_at(&context->pending);
+  }
+  after_fork_in_parent();
+}
+
+// As the library is loaded: a child of a fork in the middle of it would wait for its end for ever.
+[[gnu::constructor]] void handle_forks() {
+  static_cast<void>(registry());
+  static_cast<void>(open_contexts());
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 // The node's devices as ours, new ones added to the registry.

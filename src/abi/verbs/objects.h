@@ -51,6 +51,10 @@ class Device : public DeviceHead {
   int gid_index(const wire::IpAddress& address);
   std::uint32_t ifindex();
 
+  // Around a fork: a child finds the device whole, and unlocked.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
   static Device* from(ibv_device* device) { return static_cast<Device*>(reinterpret_cast<DeviceHead*>(device)); }
 
  private:

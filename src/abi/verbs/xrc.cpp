@@ -1,5 +1,6 @@
 // XRC domains and the second handles of queue pairs that receive for them.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -32,6 +33,12 @@ struct Domains {
 Domains& domains() {
   static auto* const instance = new Domains;
   return *instance;
+}
+
+// A child begins with none, and with a lock that no thread of its parent holds.
+[[gnu::constructor]] void forget_in_children() {
+  static_cast<void>(domains());
+  pthread_atfork(nullptr, nullptr, [] { std::construct_at(&domains()); });
 }
 
 std::shared_ptr<XrcDomain> find(const XrcDomain& wanted) {
