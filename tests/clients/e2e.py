@@ -48,11 +48,15 @@ def is_lossy(name: str) -> bool:
 
 
 def ctests(sanitizer: str) -> list[str]:
-    """NAME;LABELS;ARGUMENTS of what a build is tested with, labels and arguments between blanks. Long ones under a sanitizer
-    and over loss are not part of `make test`. Thread-sanitized builds run our own programs only: the sanitizer must be in
+    """NAME;LABELS;ARGUMENTS of what a build is tested with, labels and arguments between blanks. What is not short is not part of
+    `make test` under a sanitizer and over loss, and what is `long` never is. Thread-sanitized builds run our own programs only: the sanitizer must be in
     all of a program's code."""
     names = [name for name in CASES if "thread" not in sanitizer or name.startswith("own.")]
-    found = [f"e2e.{name};{'e2e' if CASES[name].short or not sanitizer else 'long'};{name}" for name in names]
+
+    def is_long(name: str) -> bool:
+        return getattr(CASES[name], "long", False) or (sanitizer != "" and not CASES[name].short)
+
+    found = [f"e2e.{name};{'long' if is_long(name) else 'e2e'};{name}" for name in names]
     lossy = [name for name in names if is_lossy(name) and not sanitizer]
     return found + [f"loss.{name};faults {'e2e' if CASES[name].short else 'long'};--loss 1 {name}" for name in lossy]
 
