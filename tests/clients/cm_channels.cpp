@@ -241,28 +241,20 @@ void interrupted() {
 void forked(const std::string& local) {
   Channel channel = open_channel();
   auto ids = resolving_ids(channel, local, 2);
-  const pid_t child = fork();
-  require(child >= 0, "fork");
-  if (child == 0) {
-    Address to(local, kFreePort);
-    expect_errno(rdma_resolve_addr(ids.front().get(), nullptr, to.get(), kPatienceMs), ENOTCONN, "the parent's ID");
-    ids.clear();
-    channel.reset();
-    {
-      const Channel own = open_channel();
-      const auto own_ids = resolving_ids(own, local, 1);
-      expect_event(own, RDMA_CM_EVENT_ADDR_RESOLVED);
-    }
-    _exit(0);
-  }
-  int status = 0;
-  require(waitpid(child, &status, 0) == child && status == 0, "the child failed");
+  expect_success(in_child([&] {
+                   Address to(local, kFreePort);
+                   expect_errno(rdma_resolve_addr(ids.front().get(), nullptr, to.get(), kPatienceMs), ENOTCONN,
+                                "the parent's ID");
+                   ids.clear();
+                   channel.reset();
+                   const Channel own = open_channel();
+                   const auto own_ids = resolving_ids(own, local, 1);
+                   expect_event(own, RDMA_CM_EVENT_ADDR_RESOLVED);
+                 }),
+                 "the child");
   expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
   expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 }
-
-// The end of a child that hangs.
-constexpr unsigned kHangs_s = 30;
 
 // What a process needs of its own before it can use an ID: channel, session, device, QP.
 void from_the_beginning(const std::string& local) {
@@ -275,23 +267,6 @@ void from_the_beginning(const std::string& local) {
   require(count > 0, "ibv_get_device_list");
   rdma_free_devices(rdma_get_devices(&count));
   require(count > 0, "rdma_get_devices");
-}
-
-void expect_success(pid_t child, const char* what) {
-  int status = 0;
-  require(waitpid(child, &status, 0) == child, "waitpid");
-  require(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, std::string(what) + " hangs");
-  require(status == 0, std::string(what) + " failed");
-}
-
-template <class Body>
-pid_t in_child(Body&& body) {
-  const pid_t child = fork();
-  require(child >= 0, "fork");
-  if (child != 0) return child;
-  alarm(kHangs_s);
-  body();
-  _exit(0);
 }
 
 // Whatever the parent's other threads are in at that moment: the child can begin anew, and end what it has inherited. A

@@ -5,8 +5,11 @@
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +30,27 @@ inline void require(bool condition, const std::string& what) {
 // For calls of the -1-and-errno kind.
 inline void succeed(int result, const char* what) {
   if (result != 0) die(std::string(what) + ": " + std::strerror(errno));
+}
+
+// The end of a child that hangs.
+inline constexpr unsigned kHangs_s = 30;
+
+// Runs `body` in a child, which ends without the program's exit handlers unless it calls them.
+template <class Body>
+pid_t in_child(Body&& body) {
+  const pid_t child = fork();
+  require(child >= 0, "fork");
+  if (child != 0) return child;
+  alarm(kHangs_s);
+  body();
+  _exit(0);
+}
+
+inline void expect_success(pid_t child, const std::string& what) {
+  int status = 0;
+  require(waitpid(child, &status, 0) == child, "waitpid");
+  require(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM, what + " hangs");
+  require(status == 0, what + " failed");
 }
 
 inline void expect_errno(int result, int error, const char* what) {

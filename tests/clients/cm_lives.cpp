@@ -3,11 +3,9 @@
 #include <grp.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <functional>
 #include <vector>
 
 #include "cm_client.h"
@@ -21,23 +19,11 @@ constexpr uid_t kOrdinaryUser = 64123;  // which no account has
 // Sanitizers fill stacks.
 constexpr std::size_t kStackBytes = kSanitized ? 1 << 20 : 32 << 10;
 
-// Runs `body` in a child; whatever becomes of it is this process' business.
-void in_child(const char* what, const std::function<void()>& body) {
-  const pid_t child = fork();
-  require(child >= 0, "fork");
-  if (child == 0) {
-    body();
-    std::exit(0);
-  }
-  int status = 0;
-  require(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, what);
-}
-
 // The parent ends by exit(), with all that it does to the library; what goes on has inherited it, and starts anew.
 void daemonized(const std::string& local) {
   int told[2];
   succeed(pipe(told), "pipe");
-  in_child("the program that becomes a daemon", [&] {
+  const pid_t program = in_child([&] {
     whole_life(local);
     const Channel inherited = open_channel();
     if (fork() != 0) std::exit(0);
@@ -46,6 +32,7 @@ void daemonized(const std::string& local) {
     require(write(told[1], "d", 1) == 1, "write");
     std::exit(0);
   });
+  expect_success(program, "the program that becomes a daemon");
   close(told[1]);
   char done = 0;
   require(read(told[0], &done, 1) == 1 && done == 'd', "the daemon did not come to its end");
@@ -54,7 +41,7 @@ void daemonized(const std::string& local) {
 
 // Opened by root, used by somebody else, as servers do.
 void unprivileged(const std::string& local) {
-  in_child("the program that gives up its privileges", [&] {
+  const pid_t program = in_child([&] {
     const Channel channel = open_channel();
     const IdPointer id = make_id(channel);
     succeed(rdma_bind_addr(id.get(), Address(local, 0).get()), "rdma_bind_addr");
@@ -63,7 +50,9 @@ void unprivileged(const std::string& local) {
     succeed(setuid(kOrdinaryUser), "setuid");
     succeed(rdma_listen(id.get(), 1), "rdma_listen");
     whole_life(local);
+    std::exit(0);
   });
+  expect_success(program, "the program that gives up its privileges");
 }
 
 void tiny_stacks(const std::string& local) {

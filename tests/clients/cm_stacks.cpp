@@ -1,8 +1,6 @@
 // cm_stacks LOCAL [no-fork]: the libraries' own threads in programs that have set something for theirs, or have
 // thread-local variables, which lie in every stack. LOCAL is an address of this host.
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -61,14 +59,11 @@ int main(int argc, char** argv) {
   thread_local_bytes[0] = 1;
   if (argc == 2) {
     // In a process of its own, before the libraries have started a thread.
-    const pid_t child = fork();
-    require(child >= 0, "fork");
-    if (child == 0) {
-      with_default_stack(kHardlyAny, local);
-      std::exit(0);
-    }
-    int status = 0;
-    require(waitpid(child, &status, 0) == child && status == 0, "a default stack of hardly any size");
+    expect_success(in_child([&] {
+                     with_default_stack(kHardlyAny, local);
+                     std::exit(0);
+                   }),
+                   "a default stack of hardly any size");
   }
   with_default_stack(kMoreThanThereIs, local);
   std::puts("all as it should be");
