@@ -9,20 +9,11 @@ import subprocess
 import time
 
 from lab import Failure, Lab, wait_until
-from programs import RPING_PORT, rdma_client, rping, ucmatose
+from programs import RPING_PORT, endless_rping, rdma_client, rping, ucmatose
 
 
 def daemon_of(space) -> int | None:
     return space.process_named("ucmd")
-
-
-def endless_rping(lab: Lab, path):
-    """An rping pair in the middle of its work."""
-    server = lab.ucm_run(path.server, "rping", "-s", "-d", "-a", path.bind_address)
-    lab.wait_listening(path.server, RPING_PORT)
-    client = lab.ucm_run(path.client, "rping", "-c", "-v", "-C", "100000000", "-a", path.address)
-    client.expect("rdma-ping-1:")
-    return server, client
 
 
 # Field case 7.10

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 
 import exposition
 from lab import ORDINARY_UID, Failure, Lab, wait_until
-from life import endless_rping
-from programs import RPING_PORT, rping
+from programs import RPING_PORT, endless_rping, rping
 
 
 def entries(lab: Lab, space, *filters: str, user: str = "root") -> list[dict]:

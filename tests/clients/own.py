@@ -6,21 +6,23 @@ from lab import PATHS, Lab
 RUN_S = 90.0
 
 
+def run(lab: Lab, kind: str, program: str, *arguments: str, options: tuple[str, ...] = ()):
+    path = lab.path(kind)
+    lab.ucm_run(path.server, lab.executable(program), path.bind_address, *arguments, options=options).succeed(RUN_S)
+
+
 # Field case 5.13
 def errors(lab: Lab, kind: str):
-    path = lab.path(kind)
     silent = {"veth4": ["10.77.0.99"], "veth6": ["fd77::99"]}.get(kind, [])
-    lab.ucm_run(path.server, lab.executable("cm_errors"), path.bind_address, *silent).succeed(RUN_S)
+    run(lab, kind, "cm_errors", *silent)
 
 
 def threads(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("cm_threads"), path.bind_address, "8", "25", options=options).succeed(RUN_S)
+    run(lab, kind, "cm_threads", "8", "25", options=options)
 
 
 def datagrams(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("cm_datagrams"), path.bind_address, "64", options=options).succeed(RUN_S)
+    run(lab, kind, "cm_datagrams", "64", options=options)
 
 
 def no_fork(lab: Lab, options: tuple[str, ...]) -> tuple[str, ...]:
@@ -30,39 +32,34 @@ def no_fork(lab: Lab, options: tuple[str, ...]) -> tuple[str, ...]:
 
 # Field cases 7.03, 7.04, 7.06
 def channels(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("cm_channels"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+    run(lab, kind, "cm_channels", *no_fork(lab, options), options=options)
 
 
 # Field case 7.06
 def lives(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("cm_lives"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+    run(lab, kind, "cm_lives", *no_fork(lab, options), options=options)
 
 
 def stacks(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("cm_stacks"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+    run(lab, kind, "cm_stacks", *no_fork(lab, options), options=options)
 
 
 # Field case 7.12
 def loaded(lab: Lab, kind: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("loaded"), path.bind_address).succeed(RUN_S)
+    run(lab, kind, "loaded")
 
 
 # Field cases 9.02, 9.03, 9.04, 9.05
 def rsockets(lab: Lab, kind: str, *options: str):
-    path = lab.path(kind)
-    lab.ucm_run(path.server, lab.executable("rsocket_calls"), path.bind_address, *no_fork(lab, options), options=options).succeed(RUN_S)
+    run(lab, kind, "rsocket_calls", *no_fork(lab, options), options=options)
 
 
 def case(function, *arguments, short: bool = True):
-    def run(lab: Lab):
+    def test(lab: Lab):
         function(lab, *arguments)
 
-    run.short = short
-    return run
+    test.short = short
+    return test
 
 
 CASES = {f"errors.{kind}": case(errors, kind) for kind in PATHS if kind != "link_local"}

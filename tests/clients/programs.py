@@ -5,7 +5,7 @@ import re
 import signal
 
 from catalogue import Missing, Row
-from lab import PATHS, VETH_B_ADDRESS, Failure, Lab, Path, Program
+from lab import PATHS, VETH_B_ADDRESS, Failure, Lab, Path, Program, wait_until
 
 RPING_PORT = 7174
 CMATOSE_PORT = 7471  # of ucmatose, cmtime and rdma_server, too
@@ -37,6 +37,25 @@ def rping(lab: Lab, path: Path, *options: str, user: str = "root", count: int = 
         pings = len(re.findall(r"^ping data: rdma-ping-\d+: ", output, re.MULTILINE))
         if pings != count:
             raise Failure(f"rping printed {pings} pings, not {count}")
+
+
+def pings(program: Program) -> int:
+    return len(re.findall(r"^ping data: ", program.output(), re.MULTILINE))
+
+
+def goes_on(client: Program) -> None:
+    """Data flows now."""
+    before = pings(client)
+    wait_until(lambda: pings(client) > before + 2, f"{client.title}: data goes on")
+
+
+def endless_rping(lab: Lab, path: Path) -> tuple[Program, Program]:
+    """An rping pair in the middle of its work."""
+    server = lab.ucm_run(path.server, "rping", "-s", "-a", path.bind_address)
+    lab.wait_listening(path.server, RPING_PORT)
+    client = lab.ucm_run(path.client, "rping", "-c", "-v", "-C", "100000000", "-a", path.address)
+    goes_on(client)
+    return server, client
 
 
 def finish_rping(client, count: int) -> None:

@@ -8,8 +8,8 @@ import signal
 import socket
 
 from lab import ORDINARY_UID, Failure, Lab, wait_until
-from life import daemon_of, endless_rping
-from programs import RPING_PORT, rping
+from life import daemon_of
+from programs import RPING_PORT, endless_rping, rping
 
 # Becomes a program with the socket as descriptor 3, as systemd starts a service.
 PASS_SOCKET = """

@@ -5,30 +5,12 @@ import re
 import signal
 import time
 
-from lab import Failure, Lab, Namespace, Program, wait_until
-from programs import RPING_PORT
+from lab import Failure, Lab, Namespace, wait_until
+from programs import endless_rping, goes_on
 
 LOAD_PORT = 7600
 # A machine that is busy with other tests, ten thousand connections.
 LOAD_S = 240.0
-
-
-def pings(program: Program) -> int:
-    return len(re.findall(r"^ping data: ", program.output(), re.MULTILINE))
-
-
-def goes_on(client: Program) -> None:
-    """Data flows now."""
-    before = pings(client)
-    wait_until(lambda: pings(client) > before + 2, f"{client.title}: data goes on")
-
-
-def endless_rping(lab: Lab, path) -> tuple[Program, Program]:
-    server = lab.ucm_run(path.server, "rping", "-s", "-a", path.bind_address)
-    lab.wait_listening(path.server, RPING_PORT)
-    client = lab.ucm_run(path.client, "rping", "-c", "-v", "-C", "100000000", "-a", path.address)
-    goes_on(client)
-    return server, client
 
 
 def nothing_left(lab: Lab, *spaces: Namespace) -> None:

@@ -7,7 +7,8 @@ import re
 from dialogue import MACHINE, Lines
 from guest import PATHS, InteropLab
 from lab import Failure, Path, wait_until
-from refusals import endless_rping, nothing_left
+from programs import endless_rping
+from refusals import nothing_left
 
 APPLICATION_PORT = 7779
 # A message that got lost comes again within this time.

@@ -5,9 +5,7 @@ import signal
 
 from guest import PATHS, InteropLab
 from lab import Failure, Path, Program, wait_until
-from life import endless_rping
-from programs import RUN_S, rping
-from survive import goes_on
+from programs import RUN_S, endless_rping, goes_on, rping
 
 PORT = 7001
 
