@@ -47,7 +47,7 @@ test: ## Build with GCC and Clang, and run every test, also under sanitizers
 	@scripts/test.sh all $(JOBS)
 
 .PHONY: test-long
-test-long: ## Test what takes long: programs where datagrams get lost, and under sanitizers (an hour)
+test-long: ## Test what takes long: lost datagrams, the largest loads, every program under sanitizers (an hour)
 	@scripts/setup.sh build demo test
 	@scripts/test.sh long $(JOBS)
 

@@ -3,7 +3,7 @@
 #   test.sh all [JOBS]         every test; ends with the closing line of the end-to-end tests
 #   test.sh interop [JOBS]     UCM against a Linux kernel in a virtual machine
 #   test.sh sanitizers [JOBS]  the builds with sanitizers and their tests
-#   test.sh long [JOBS]        Debian's programs where datagrams get lost, and all of them under sanitizers: an hour
+#   test.sh long [JOBS]        programs where datagrams get lost, the largest loads, and all of them under sanitizers: an hour
 set -euo pipefail
 suite=$1
 jobs=${2:-$(nproc)}
@@ -51,9 +51,9 @@ case $suite in
     ;;
   long)
     step "GCC: build" build release
-    step "GCC: Debian's programs, 1 % of the datagrams lost" check release -L long
+    step "GCC: programs where 1 % of the datagrams get lost, and the largest loads" check release -L long
     step "Clang, address and undefined-behaviour sanitizers: build" build asan
-    step "Clang, address and undefined-behaviour sanitizers: Debian's programs" check asan -L long
+    step "Clang, address and undefined-behaviour sanitizers: the same programs and loads" check asan -L long
     ;;
   interop)
     step "GCC: build" build release

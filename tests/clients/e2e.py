@@ -49,8 +49,8 @@ def is_lossy(name: str) -> bool:
 
 def ctests(sanitizer: str) -> list[str]:
     """NAME;LABELS;ARGUMENTS of what a build is tested with, labels and arguments between blanks. What is not short is not part of
-    `make test` under a sanitizer and over loss, and what is `long` never is. Thread-sanitized builds run our own programs only: the sanitizer must be in
-    all of a program's code."""
+    `make test` under a sanitizer and over loss, and what is `long` never is. Thread-sanitized builds run our own programs only:
+    the sanitizer must be in all of a program's code."""
     names = [name for name in CASES if "thread" not in sanitizer or name.startswith("own.")]
 
     def is_long(name: str) -> bool:

@@ -84,8 +84,8 @@ def fi_pingpong(provider: str, endpoint: str, domain: str = "", settings: tuple[
 
 
 def ucx(lab: Lab, space, *argv: str):
-    """UCX wants a device to have a node in /dev/infiniband. It guesses the kind of a GID where there is no /sys of an RDMA
-    driver, and wrongly for IPv4: so it gets an IPv6 one (fd77::1, fd77::2)."""
+    """UCX wants a device to have a node in /dev/infiniband, and drops datagrams over IPv4 (MISSING has the reason): so it gets an
+    IPv6 GID (fd77::1, fd77::2)."""
     device = f"ucm_veth_{space.name}"
     return lab.ucm_run(space, *lab.with_device_nodes(device), "env", "UCX_TLS=rc_verbs,ud_verbs", f"UCX_NET_DEVICES={device}:1",
                        "UCX_IB_GID_INDEX=2", "UCX_SOCKADDR_TLS_PRIORITY=rdmacm", *argv)
@@ -141,8 +141,8 @@ MISSING = [
     Missing("qperf", "xrc_*", "as uc_*: -cm1 is for RC"),
     Missing("fi_pingpong", "-p verbs -e msg over XRC", "libfabric has XRC for endpoints with a shared receive context only"),
     Missing("fi_pingpong", "-p verbs -e dgram", "libfabric exchanges LIDs for it, which no RoCE device has"),
-    Missing("UCX", "an IPv4 GID", "UCX reads the kind of a GID in `/sys/class/infiniband`, where no driver is; "
-            "with `UCX_IB_GID_INDEX` naming an IPv6 one it works. It also wants `/dev/infiniband/NAME` to be a character device; "
-            "a link to `/dev/null` does"),
+    Missing("UCX", "an IPv4 GID", "version 1.13 takes the kind of a datagram's IP header from `sl` of its completion, where the "
+            "devices of one vendor tell it, and drops IPv4 ones of others; with `UCX_IB_GID_INDEX` naming an IPv6 GID it works. "
+            "It also wants `/dev/infiniband/NAME` to be a character device; a link to `/dev/null` does"),
 ]
 CASES = cases(PACKAGES, ROWS, short=("fio",))

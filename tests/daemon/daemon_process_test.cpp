@@ -39,7 +39,7 @@ constexpr std::uint16_t kServicePort = 7174;
 // Empty, or why there is no namespace for the test.
 std::string enter_network_namespace() {
   if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-    return std::string("no network namespace here: ") + std::strerror(errno);
+    return std::string("no network namespace here: ") + std::strerror(errno) + "; as root there is one: sudo make test";
   }
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq request{};
@@ -312,7 +312,8 @@ TEST_F(DaemonProcess, AnotherUsersProgramCannotMakeTheNodeWait) {
   close(ends[0]);
   if (!held_up) {
     const int status = wait_status(hostile);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoOtherUser) GTEST_SKIP() << "a second user needs root";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoOtherUser)
+      GTEST_SKIP() << "a second user needs root: sudo make test";
     FAIL() << "the other program ended with " << status;
   }
   constexpr std::uint32_t kAddress = 0x7f000009;
